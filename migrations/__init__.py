@@ -1,0 +1,1 @@
+"""Alembic environment and numbered revisions of the ledger."""

@@ -1,0 +1,1 @@
+"""The ledger: the SQL record of runs, batches, documents and versions. The truth about progress."""

@@ -1,0 +1,1 @@
+"""Sources of documents: folders and record files, decoded to canonical text."""

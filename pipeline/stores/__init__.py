@@ -1,0 +1,1 @@
+"""Vector stores: one interface, Qdrant Edge behind its store process."""
