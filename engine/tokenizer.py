@@ -42,7 +42,7 @@ class TokenizedInput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenSpans:
-    """A text's tokens without specials: ids, and where each begins and ends, in characters. All (n,) int32."""
+    """A text's tokens without specials: ids, and where each begins and ends in it. All (n,) int32."""
 
     ids: Ints
     starts: Ints

@@ -26,7 +26,7 @@ def _border(text: str, low: int, high: int) -> int:
     """The best place in (low, high] to end a window.
 
     Before a single space between words the tokens of both sides are what they are in the whole text, for all
-    families of tokenizers: byte-level ones and SentencePiece take the space as the beginning of the next word.
+    families of tokenizers: byte-level ones and SentencePiece take the space as part of the next word.
     """
     space = text.rfind(" ", low, high)
     while space > low:
