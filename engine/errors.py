@@ -31,6 +31,19 @@ class InputTooLong(EngineError):
 class InvalidVector(EngineError):
     """The model returned a vector that is not finite or has no length."""
 
+    def __init__(self, message: str | None = None, indices: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        #: Positions, within the request, of the inputs that have no usable vector; all others have one.
+        self.indices = indices
+
+
+class InvalidInput(EngineError):
+    """An input is not a sequence of the model's token ids."""
+
+
+class InvalidEngineConfig(EngineError):
+    """A setting of the engine has a value that is not allowed."""
+
 
 class OutOfMemory(EngineError):
     """The device has too little memory for one step."""
