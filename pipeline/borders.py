@@ -1,100 +1,73 @@
-"""Where a tokenized text may be cut, and how good each place is."""
+"""Where a tokenized text is best cut: between paragraphs, sentences, lines, words, characters, in this order."""
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
+import regex  # type: ignore[import-untyped]
 
 from embedctl.engine.graphemes import cluster_start
-from embedctl.engine.tokenizer import Ints, TokenSpans
+from embedctl.engine.tokenizer import Ints
 
-#: Ranks of a cut before a token, best last. TORN is inside a character that takes several tokens.
-TORN, CHARACTER, WORD, LINE, SENTENCE, PARAGRAPH = range(-1, 5)
+_CLOSERS = r"""["')\]}”’»」』）]?"""
+_PARAGRAPH = r"(?=\n[^\S\n]*\n)"
+# the wide marks end a sentence without a space after them
+_SENTENCE = rf"(?:(?<=[.!?…]{_CLOSERS})(?=\s)|(?<=[。！？．｡]{_CLOSERS}))"
+_LINE = r"(?=\n)"
+_WORD = r"(?=\s)"
 
-_NEWLINE = 10
-_ENDER, _WIDE_ENDER, _CLOSER = 1, 2, 4
-#: Whitespace and the marks below have smaller code points; larger ones are looked up as the last of these.
-_TABLE_SIZE = 0x10000
-
-
-def _table() -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint8]]:
-    space = np.array([chr(code).isspace() for code in range(_TABLE_SIZE)])
-    role = np.zeros(_TABLE_SIZE, np.uint8)
-    role[[ord(mark) for mark in ".!?…"]] = _ENDER
-    # these end a sentence without a space after them
-    role[[ord(mark) for mark in "。！？．｡"]] = _WIDE_ENDER
-    role[[ord(mark) for mark in "\"')]}”’»」』）"]] = _CLOSER
-    return space, role
-
-
-_IS_SPACE, _ROLE = _table()
+#: Searched from the end of a chunk backwards.
+_CUTS = [regex.compile("(?r)" + border) for border in (_PARAGRAPH, _SENTENCE, _LINE, _WORD)]
+#: Searched from where an overlap may begin.
+_SENTENCE_START = regex.compile(_SENTENCE)
+_WORD_START = regex.compile(_WORD)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Borders:
-    """The places between the n tokens of a text; place t is before token t.
+    """The places between the tokens of a text; place t is before token t.
 
-    rank: (n,) int8, see above. stops: where a chunk that ends at t ends in the text, whitespace left out.
-    starts: where a chunk that begins with token t begins. Both (n,), in characters.
+    starts, ends: (n,) int32, characters where tokens begin and end, neither ever falling.
     """
 
     text: str
-    rank: npt.NDArray[np.int8]
-    stops: Ints
     starts: Ints
-    token_starts: Ints
+    ends: Ints
 
     def best_cut(self, lowest: int, low: int, high: int) -> int:
-        """The last place of the best rank in [low, high]; an earlier one, from lowest, to keep a cluster whole."""
-        ranks = self.rank[low : high + 1]
-        best = int(ranks.max())
-        if best > CHARACTER:
-            return high - int(np.argmax(ranks[::-1] == best))
-        untorn = np.flatnonzero(self.rank[lowest : high + 1] > TORN)
-        if not len(untorn):
+        """The last place of the best kind in [low, high]; an earlier one, from lowest, to keep a cluster whole."""
+        begin, end = int(self.starts[low]), int(self.starts[high]) + 1
+        for border in _CUTS:
+            match = border.search(self.text, begin, end)
+            if match:
+                place = bisect_left(self.starts, match.start(), low, high)
+                if not self.is_torn(place):
+                    return place
+        return self._character_cut(lowest, high)
+
+    def best_start(self, low: int, high: int) -> int:
+        """Where an overlap from low on begins: with a sentence if one begins early, else with a word."""
+        begin, middle, end = (int(self.starts[place]) for place in (low, (low + high) // 2, high))
+        match = _SENTENCE_START.search(self.text, begin, middle) or _WORD_START.search(self.text, begin, end)
+        if match:
+            return bisect_left(self.starts, match.start(), low, high)
+        return next(
+            (at for at in range(low, high) if not self.is_torn(at) and self._cluster_place(at) == at), high
+        )
+
+    def is_torn(self, place: int) -> bool:
+        """True inside a character that takes several tokens."""
+        return bool(self.ends[place - 1] > self.starts[place])
+
+    def _character_cut(self, lowest: int, high: int) -> int:
+        """The last place up to high between characters; high where a single one is longer than the chunk."""
+        place = next((at for at in range(high, lowest - 1, -1) if not self.is_torn(at)), None)
+        if place is None:
             return high
-        place = lowest + int(untorn[-1])
         whole = self._cluster_place(place)
         return whole if whole >= lowest else place
 
-    def best_start(self, low: int, high: int) -> int:
-        """Where an overlap from low on begins: with a sentence if one begins early enough, else with a word."""
-        ranks = self.rank[low:high]
-        for wanted in (ranks[: len(ranks) // 2] >= SENTENCE, ranks >= WORD):
-            if wanted.any():
-                return low + int(np.argmax(wanted))
-        return next(
-            (at for at in range(low, high) if self.rank[at] > TORN and self._cluster_place(at) == at), high
-        )
-
     def _cluster_place(self, place: int) -> int:
         """Where the grapheme cluster begins that a cut here would tear; this place when it tears none."""
-        start = int(self.token_starts[place])
+        start = int(self.starts[place])
         begin = cluster_start(self.text, start)
-        return place if begin == start else int(np.searchsorted(self.token_starts, begin))
-
-
-def find_borders(text: str, tokens: TokenSpans) -> Borders:
-    """Rank every place between tokens. Time and memory are linear in the text."""
-    codes = np.minimum(np.frombuffer(text.encode("utf-32-le"), np.uint32), _TABLE_SIZE - 1).astype(np.uint16)
-    # positions of characters that are no whitespace, with the text's end behind them
-    solid = np.append(np.flatnonzero(~_IS_SPACE[codes]), len(text)).astype(np.int32)
-    num_before = np.searchsorted(solid, tokens.starts)
-    stops = np.where(num_before > 0, solid[num_before - 1] + 1, 0)
-    starts = solid[num_before]
-    rank = _ranks(codes, stops, starts)
-    rank[1:][tokens.starts[1:] < np.maximum.accumulate(tokens.ends)[:-1]] = TORN
-    return Borders(text, rank, stops, starts, tokens.starts)
-
-
-def _ranks(codes: npt.NDArray[np.uint16], stops: Ints, starts: Ints) -> npt.NDArray[np.int8]:
-    newlines = np.flatnonzero(codes == _NEWLINE)
-    num_newlines = np.searchsorted(newlines, starts) - np.searchsorted(newlines, stops)
-    spaced = starts > stops
-    last, before_last = _ROLE[codes[np.maximum(stops - 1, 0)]], _ROLE[codes[np.maximum(stops - 2, 0)]]
-    ender = np.where(last == _CLOSER, before_last, last)
-    rank = np.where(spaced, WORD, CHARACTER).astype(np.int8)
-    rank[num_newlines == 1] = LINE
-    rank[(ender == _WIDE_ENDER) | (spaced & (ender == _ENDER))] = SENTENCE
-    rank[num_newlines > 1] = PARAGRAPH
-    return rank
+        return place if begin == start else bisect_left(self.starts, begin, 0, place)

@@ -133,6 +133,11 @@ class SqliteCache:
                     self._connection.execute("ROLLBACK")
 
 
+def open_cache(path: Path, space_id: str, max_bytes: int) -> VectorCache:
+    """The cache of a space in this file; none at all with a bound of 0."""
+    return SqliteCache(path, space_id, max_bytes) if max_bytes else NoCache()
+
+
 def _open(path: Path) -> sqlite3.Connection:
     try:
         return _prepared(path)

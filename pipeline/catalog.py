@@ -34,6 +34,6 @@ class Catalog:
             version=row.version,
             space=version.space_id,
             ledger=self._ledger.id,
-            dim=int(version.space["dimension"]),
+            dim=int(version.space["dimensions"]),
             metric=str(version.space["metric"]),
         )

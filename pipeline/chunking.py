@@ -12,12 +12,12 @@ import numpy as np
 import orjson
 
 from embedctl.engine.tokenizer import Ints, TextTokenizer, TokenSpans
-from embedctl.pipeline.borders import TORN, Borders, find_borders
+from embedctl.pipeline.borders import Borders
 from embedctl.pipeline.errors import ConfigurationError
 
 STRATEGIES = ("tokens", "none")
-#: Tokens of text in a chunk unless told otherwise, where the model reads as many. The bundled MiniLM reads 254
-#: and gets them all: most abstracts and paragraphs stay whole. Models that read thousands stay at the size of a
+#: Tokens of text in a chunk unless told otherwise, if the model reads as many. The bundled MiniLM reads 254
+#: and gets them all: most abstracts stay whole. Models that read thousands stay at the size of a
 #: passage, because a vector over several topics is near to none of them.
 DEFAULT_CHUNK_TOKENS = 510
 #: Tokens that a chunk repeats of the one before it: one or two sentences, so that what is said around a cut
@@ -171,10 +171,12 @@ class Chunker:
         return self._make(0, start, end, lead, body.ids[:room], is_truncated=True)
 
     def _pieces(self, text: str, lead: Ints, body: TokenSpans, budget: int) -> list[Chunk]:
-        borders = find_borders(text, body)
+        # offsets may fall where a normalizer reorders combining marks; borders are looked up by bisection
+        starts, ends = np.maximum.accumulate(body.starts), np.maximum.accumulate(body.ends)
+        borders = Borders(text, starts, ends)
         chunks: list[Chunk] = []
-        for first, stop in _slices(borders, len(body), budget, self._chunking.overlap):
-            start, end = _span(borders, body, first, stop)
+        for first, stop in _slices(borders, budget, self._chunking.overlap):
+            start, end = _span(borders, first, stop)
             if start < end:
                 chunks.append(self._make(len(chunks), start, end, lead, body.ids[first:stop]))
         return chunks
@@ -209,26 +211,30 @@ def _split_prompt(tokens: TokenSpans, prompt_chars: int) -> tuple[int, TokenSpan
     return num_prompt, TokenSpans(tokens.ids[num_prompt:], starts, tokens.ends[num_prompt:] - prompt_chars)
 
 
-def _slices(borders: Borders, num_tokens: int, budget: int, overlap: int) -> Iterator[tuple[int, int]]:
+def _slices(borders: Borders, budget: int, overlap: int) -> Iterator[tuple[int, int]]:
     """(first token, token after the last) of each chunk."""
-    first = 0
+    first, num_tokens = 0, len(borders.starts)
+    text_end = len(borders.text.rstrip())
     while num_tokens - first > budget:
         # in the last quarter a good border is worth more than a full chunk
         cut = borders.best_cut(first + 1, first + budget - budget // 4, first + budget)
         yield first, cut
-        if borders.starts[cut] == len(borders.text):
+        if borders.starts[cut] >= text_end:
             return
         # a chunk that a giant cluster cut short shares at most half of itself, so that each one gets on
         first = borders.best_start(max(cut - overlap, (first + cut + 1) // 2), cut) if overlap else cut
     yield first, num_tokens
 
 
-def _span(borders: Borders, body: TokenSpans, first: int, stop: int) -> tuple[int, int]:
-    """Characters of a chunk, from its first token to the next chunk's, those without a token included."""
-    text = borders.text
-    start = int(borders.starts[first]) if first else len(text) - len(text.lstrip())
-    if stop == len(body):
-        return start, len(text.rstrip())
-    if borders.rank[stop] == TORN:
-        return start, int(body.ends[first:stop].max())
-    return start, int(borders.stops[stop])
+def _span(borders: Borders, first: int, stop: int) -> tuple[int, int]:
+    """Characters of a chunk without whitespace around it; empty when there is nothing else.
+
+    It reaches from its first token to the next chunk's, so that characters without a token belong to a chunk too.
+    """
+    start = int(borders.starts[first]) if first else 0
+    if stop == len(borders.starts):
+        end = len(borders.text)
+    else:
+        end = int(borders.ends[stop - 1] if borders.is_torn(stop) else borders.starts[stop])
+    piece = borders.text[start:end]
+    return start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())

@@ -1,7 +1,6 @@
 """Observed documents become plans: skipped, adopted or cut into chunks and queued, a window at a time."""
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -90,7 +89,7 @@ class Planner:
         batch_tokens: int,
         on_queued: Callable[[Window], None],
         wait_for_room: Callable[[], None],
-        stop: threading.Event,
+        should_stop: Callable[[], bool],
     ) -> None:
         self._ledger = ledger
         self._run = run
@@ -98,7 +97,7 @@ class Planner:
         self._batch_tokens = batch_tokens
         self._on_queued = on_queued
         self._wait_for_room = wait_for_room
-        self._stop = stop
+        self._should_stop = should_stop
         self._num_named = 0
 
     def plan_source(self, source: Source) -> bool:
@@ -107,7 +106,7 @@ class Planner:
         pending = Pending()
         for item in source.read(numbers.draw):
             pending.add(item)
-            if self._stop.is_set():
+            if self._should_stop():
                 return False
             if pending.is_due:
                 self._flush(pending)
@@ -115,7 +114,7 @@ class Planner:
                 numbers.renew()
                 self._wait_for_room()
         self._flush(pending)
-        return not self._stop.is_set()
+        return not self._should_stop()
 
     def _flush(self, pending: Pending) -> None:
         """Decide, cut and write; once more when a removal or a commit came in between."""

@@ -14,6 +14,7 @@ from embedctl.pipeline.ledger.runs import Runs
 from embedctl.pipeline.ledger.schema import upgrade
 from embedctl.pipeline.ledger.sources import Sources
 from embedctl.pipeline.ledger.tables import ledger
+from embedctl.pipeline.ledger.totals import CollectionTotals
 from embedctl.pipeline.ledger.versions import Versions
 from sqlalchemy import select
 
@@ -32,6 +33,7 @@ class Ledger:
         self.documents = Documents(self.db)
         self.batches = Batches(self.db)
         self.failures = Failures(self.db)
+        self.totals = CollectionTotals(self.db)
         self.maintenance = Maintenance(self.db)
 
     def _identify(self) -> str:

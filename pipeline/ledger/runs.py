@@ -29,6 +29,7 @@ class Run:
     state: str
     scan: int
     reader: str
+    reader_until: float
     opened_at: float
     closed_at: float | None
     busy_s: float
