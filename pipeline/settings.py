@@ -282,7 +282,7 @@ def load_settings(cwd: Path | None = None, environ: Mapping[str, str] | None = N
 def find_config(folder: Path) -> Path | None:
     """The `embedctl.toml` of the folder or of the nearest one above it."""
     candidates = (parent / CONFIG_NAME for parent in (folder, *folder.parents))
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if os.path.isfile(path)), None)  # False where access is denied
 
 
 def _working_directory(cwd: Path | None) -> Path:
