@@ -1,4 +1,4 @@
-"""Where a tokenized text is best cut: between paragraphs, sentences, lines, words, characters, in this order."""
+"""Where a tokenized text is cut best: between paragraphs, sentences, lines, words, characters."""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Borders:
     ends: Ints
 
     def best_cut(self, lowest: int, low: int, high: int) -> int:
-        """The last place of the best kind in [low, high]; an earlier one, from lowest, to keep a cluster whole."""
+        """The last place of the best kind in [low, high]; an earlier one to keep a cluster whole."""
         begin, end = int(self.starts[low]), int(self.starts[high]) + 1
         for border in _CUTS:
             match = border.search(self.text, begin, end)

@@ -229,7 +229,7 @@ def _slices(borders: Borders, budget: int, overlap: int) -> Iterator[tuple[int, 
 def _span(borders: Borders, first: int, stop: int) -> tuple[int, int]:
     """Characters of a chunk without whitespace around it; empty when there is nothing else.
 
-    It reaches from its first token to the next chunk's, so that characters without a token belong to a chunk too.
+    It reaches from its first token to the next chunk's: characters without a token belong to a chunk too.
     """
     start = int(borders.starts[first]) if first else 0
     if stop == len(borders.starts):

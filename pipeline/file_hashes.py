@@ -1,4 +1,4 @@
-"""SHA-256 of files that rarely change, remembered so that an unchanged model is not read again to name its space."""
+"""SHA-256 of files that rarely change, remembered so that an unchanged model is not read again."""
 
 import hashlib
 import json
@@ -14,8 +14,8 @@ logger = logging.getLogger(__name__)
 class FileHashes:
     """Hashes by (path, size, mtime_ns), kept in a small JSON file.
 
-    Processes may share the file: each write replaces it whole, and a hash that another one's write lost is computed
-    again. A file that cannot be read or written costs time only.
+    Processes may share the file: each write replaces it whole, and a hash that another one's write lost is
+    computed again. A file that cannot be read or written costs time only.
     """
 
     def __init__(self, cache_file: Path | None) -> None:

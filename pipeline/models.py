@@ -30,7 +30,7 @@ _MAX_DIM = 65_536
 class ModelFiles:
     """Where a model's files lie. provenance: JSON values for people; no part of the space.
 
-    dummy_dim: length of the vectors of a dummy, else None; `base` is the model whose tokenizer a dummy borrows.
+    dummy_dim: length of a dummy's vectors, else None. base: the model whose tokenizer a dummy borrows.
     """
 
     folder: Path
@@ -41,10 +41,10 @@ class ModelFiles:
 
 
 def resolve_model(ref: str, *, revision: str | None = None, hub_token: str | None = None) -> ModelFiles:
-    """Find the files of `pkg:PACKAGE/FOLDER`, a folder, a hub id (downloaded), or `dummy:DIM[:REF][@DELAY_MS]`.
+    """Find `pkg:PACKAGE/FOLDER`, a folder, a hub id (downloaded), or `dummy:DIM[:REF][@DELAY_MS]`.
 
-    revision: 40 hex digits, for hub ids only. Raises UsageError for a reference that cannot be meant, ModelFilesError
-    when it names nothing.
+    revision: 40 hex digits, for hub ids only. Raises UsageError for a reference that cannot be meant,
+    ModelFilesError when it names nothing.
     """
     if ref.startswith("dummy:"):
         return _resolve_dummy(ref, revision, hub_token)
@@ -58,7 +58,7 @@ def resolve_model(ref: str, *, revision: str | None = None, hub_token: str | Non
     if _HUB_ID.fullmatch(ref):
         return _resolve_hub(ref, revision, hub_token)
     raise ModelFilesError(
-        f"{ref} is no folder: name a model's folder, pkg:PACKAGE/FOLDER, or a hub id like org/name with its revision."
+        f"{ref} is no folder: name a model's folder, pkg:PACKAGE/FOLDER, or a hub id (org/name) at a revision."
     )
 
 
@@ -118,7 +118,7 @@ def _resolve_package(ref: str) -> ModelFiles:
 def _resolve_hub(ref: str, revision: str | None, hub_token: str | None) -> ModelFiles:
     if revision is None or not _COMMIT.fullmatch(revision):
         raise UsageError(
-            f"{ref} is no folder here, and as a hub id it needs a pinned revision, since a branch can change: add "
+            f"{ref} is no folder here, and as a hub id it needs a pinned revision, since branches change: add "
             f"--revision with the 40 hex digits of a commit, listed at https://huggingface.co/{ref}/commits/main."
         )
     folder = _require_model(_download(ref, revision, hub_token))
@@ -142,7 +142,7 @@ def _download(ref: str, revision: str, hub_token: str | None) -> Path:
         )
     except GatedRepoError as exc:
         raise ModelFilesError(
-            f"{ref} is gated: accept its terms at https://huggingface.co/{ref} and set a token that may read it."
+            f"{ref} is gated: accept its terms at https://huggingface.co/{ref} and set a token that can read it."
         ) from exc
     except RevisionNotFoundError as exc:
         raise ModelFilesError(f"{ref} has no revision {revision}: take one of its commits.") from exc

@@ -16,7 +16,7 @@ from embedctl.pipeline.file_hashes import FileHashes
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 
-#: What stands for the hash of the dummy's weights and of its byte tokenizer; a new number when its vectors change.
+#: What stands for the hashes of the dummy's weights and byte tokenizer; a new number when its vectors change.
 DUMMY_WEIGHTS = "embedctl-dummy/1"
 DUMMY_TOKENIZER = "embedctl-bytes/1"
 
@@ -87,7 +87,8 @@ def build_space(
 ) -> EmbeddingSpace:
     """The space of a model at a precision. dimensions: None keeps what the model gives.
 
-    Reads the weight files once, through `hashes`. Raises ConfigurationError for a precision or length that cannot be.
+    Reads the weight files once, through `hashes`. Raises ConfigurationError for a precision or length that
+    cannot be had.
     """
     if precision not in PRECISIONS:
         raise ConfigurationError(f"Precision {precision!r} is not one of {', '.join(PRECISIONS)}.")
