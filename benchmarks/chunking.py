@@ -2,8 +2,8 @@
 
     python benchmarks/chunking.py [--data DIR] [--rounds N]
 
-DIR holds BEIR's SciFact (scifact/corpus.jsonl.gz). Prints one JSON object. Times are CPU times of one thread, so that
-a busy machine does not change them; ratios are medians of interleaved rounds.
+DIR holds BEIR's SciFact (scifact/corpus.jsonl.gz). Prints one JSON object. Times are CPU times of one thread; ratios
+are medians of interleaved rounds.
 """
 
 import argparse

@@ -58,7 +58,7 @@ def resolve_model(ref: str, *, revision: str | None = None, hub_token: str | Non
     if _HUB_ID.fullmatch(ref):
         return _resolve_hub(ref, revision, hub_token)
     raise ModelFilesError(
-        f"{ref} is no folder: name a model's folder, pkg:PACKAGE/FOLDER, or a hub id (org/name) at a revision."
+        f"{ref} is no folder: name a model's folder, pkg:PACKAGE/FOLDER, or a hub id like org/name."
     )
 
 
@@ -118,8 +118,8 @@ def _resolve_package(ref: str) -> ModelFiles:
 def _resolve_hub(ref: str, revision: str | None, hub_token: str | None) -> ModelFiles:
     if revision is None or not _COMMIT.fullmatch(revision):
         raise UsageError(
-            f"{ref} is no folder here, and as a hub id it needs a pinned revision, since branches change: add "
-            f"--revision with the 40 hex digits of a commit, listed at https://huggingface.co/{ref}/commits/main."
+            f"{ref} is no folder here, and as a hub id it needs a pinned revision, as branches change: "
+            f"add --revision with the 40 hex digits of a commit, listed at https://huggingface.co/{ref}/commits/main."
         )
     folder = _require_model(_download(ref, revision, hub_token))
     return ModelFiles(folder, {"ref": ref, "kind": "hub", "revision": revision, "path": str(folder)})
@@ -142,7 +142,7 @@ def _download(ref: str, revision: str, hub_token: str | None) -> Path:
         )
     except GatedRepoError as exc:
         raise ModelFilesError(
-            f"{ref} is gated: accept its terms at https://huggingface.co/{ref} and set a token that can read it."
+            f"{ref} is gated: accept its terms at https://huggingface.co/{ref} and set a token."
         ) from exc
     except RevisionNotFoundError as exc:
         raise ModelFilesError(f"{ref} has no revision {revision}: take one of its commits.") from exc
