@@ -203,7 +203,7 @@ def _run_engine(
     norms = np.linalg.norm(vectors, axis=1)
     invalid = np.flatnonzero(~(np.isfinite(norms) & (norms > 0)))
     if len(invalid):
-        raise InvalidVector(invalid.tolist())
+        raise InvalidVector(indices=tuple(invalid.tolist()))
     return vectors
 
 

@@ -79,9 +79,8 @@ class EdgeStore:
         shard = self._shard(collection)
         payloads = check_points(collection, points)
         for part in split_points(points, payloads):
-            operation = edge.UpdateOperation.upsert_points(_edge_points(points, part))
             size_bytes = sum(map(len, payloads[part])) + 4 * points.vectors[part].size
-            shard.update(operation, part.stop - part.start, size_bytes)
+            shard.update(partial(_upsert_of, points, part), part.stop - part.start, size_bytes)
 
     def delete_older(self, collection: Collection, limits: Sequence[DocumentLimit]) -> None:
         shard = self._shard(collection)
@@ -89,7 +88,7 @@ class EdgeStore:
             older = filters.older_than(limits[start : start + MAX_CONDITIONS])
             num_points = self._count(shard, older)
             if num_points:
-                shard.update(edge.UpdateOperation.delete_points_by_filter(older), num_points)
+                shard.update(partial(edge.UpdateOperation.delete_points_by_filter, older), num_points)
                 shard.note_dead(num_points)
 
     # --- reads
@@ -197,14 +196,17 @@ def lock_folder(folder: Path) -> int:
     return descriptor
 
 
+def _upsert_of(points: Points, part: slice) -> edge.UpdateOperation:
+    return edge.UpdateOperation.upsert_points(_edge_points(points, part))
+
+
 def _edge_points(points: Points, part: slice) -> list[edge.Point]:
-    """Edge takes lists of floats; numpy arrays work and are three times slower."""
+    """Edge reads any sequence of floats: rows as memoryviews take half the time of lists made first."""
+    rows = np.ascontiguousarray(points.vectors[part], np.float32)
     try:
         return [
-            edge.Point(point_id, vector, dict(payload))
-            for point_id, vector, payload in zip(
-                points.ids[part], points.vectors[part].tolist(), points.payloads[part], strict=True
-            )
+            edge.Point(point_id, memoryview(row), dict(payload))  # type: ignore[arg-type]
+            for point_id, row, payload in zip(points.ids[part], rows, points.payloads[part], strict=True)
         ]
     except (TypeError, ValueError, OverflowError) as exc:
         raise StoreError(

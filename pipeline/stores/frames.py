@@ -28,7 +28,7 @@ MAX_HELLO_BYTES = 4 << 10
 _PREFIX = struct.Struct("<4sII")
 
 
-class BadFrame(Exception):  # noqa: N818 - as in pipeline/errors.py
+class BadFrame(Exception):
     """The peer sent something that is not a frame, or one that is too large."""
 
 

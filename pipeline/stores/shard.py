@@ -112,10 +112,15 @@ class Shard:
         with self._in_use, edge_errors(self.folder):
             return call(self._edge)
 
-    def update(self, operation: edge.UpdateOperation, num_points: int, size_bytes: int = 0) -> None:
-        """Apply the operation; it survives the end of this process and of the machine when this returns."""
+    def update(self, make: Callable[[], edge.UpdateOperation], num_points: int, size_bytes: int = 0) -> None:
+        """Apply the operation; it survives the end of this process and of the machine when this returns.
+
+        make: builds the operation, most of the work. It needs the interpreter from end to end, so writers
+        take turns at it, and one operation is in memory at a time.
+        """
         with self._writing:
             require_room(self.folder, RESERVE_BYTES + DISK_FACTOR * size_bytes)
+            operation = make()
             log = self.path / "wal"
             # counted before it is tried: a failed update may have changed something too
             self.num_writes += 1

@@ -27,7 +27,7 @@ _PAUSE_S = 0.02
 class Starter:
     """Connects, and starts the process where there is none.
 
-    Several starters at once are harmless: their processes decide by a lock, all clients connect to the winner.
+    Several starters at once are harmless: their processes decide by a lock, clients connect to the winner.
     """
 
     def __init__(self, address: Address, idle_s: float) -> None:
