@@ -16,8 +16,9 @@ Kind = Literal["query", "document"]
 class EmbeddingEngine(Protocol):
     """Computes the vectors of one embedding space. Safe to use from several threads.
 
-    Errors: InputTooLong and InvalidInput at once for what the model cannot read; InvalidVector, with the positions of the inputs that
-    have no vector; OutOfMemory (retryable) when one sequence alone does not fit; EngineDied when the engine thread has ended.
+    Errors: InputTooLong and InvalidInput at once for what the model cannot read; InvalidVector, with the
+    positions of the inputs that have no vector; OutOfMemory (retryable) when one sequence alone does not fit;
+    EngineDied when the engine thread has ended.
     """
 
     @property
@@ -61,14 +62,15 @@ class EmbeddingEngine(Protocol):
     ) -> "Future[Vectors]":
         """Queue sequences of token ids; the future gives (n, dim) float32 in their order.
 
-        num_prompt_tokens: leading tokens of each that pooling leaves out, for models that leave prompts out. on_step: called in the
-        engine thread after each device step with the number of sequences of this request that are done; what it raises
-        fails this request. Cancelling the future drops what is not computed yet.
+        num_prompt_tokens: leading tokens of each that pooling leaves out, for models that leave prompts out.
+        on_step: called in the engine thread after each device step with the number of sequences of this
+        request that are done; what it raises fails this request. Cancelling the future drops what is not
+        computed yet.
         """
         ...
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Vectors:
-        """Tokenize with the prompt of this kind, embed in the query or bulk lane, and wait. (n, dim) float32."""
+        """Tokenize with this kind's prompt, embed in the query or bulk lane, wait. (n, dim) float32."""
         ...
 
     def close(self) -> None:

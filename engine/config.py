@@ -11,9 +11,9 @@ DEVICES = ("auto", "cpu", "cuda")
 class EngineConfig:
     """How an engine uses its device.
 
-    device: "auto" takes CUDA when there is one. num_threads: of one CPU step; None takes the physical cores that this process
-    may use. max_step_tokens: tokens of one device execution, padding included; None takes the measured default of the device.
-    stall_s: seconds without a finished step after which `embed` gives up.
+    device: "auto" takes CUDA when there is one. num_threads: of one CPU step; None takes the physical cores
+    that this process may use. max_step_tokens: tokens of one device execution, padding included; None takes
+    the measured default of the device. stall_s: seconds without a finished step after which `embed` gives up.
     """
 
     device: str = "auto"

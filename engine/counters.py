@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class EngineCounters:
     """A snapshot, counted from the engine's start.
 
-    num_tokens: real tokens; num_padded_tokens: tokens computed, padding included (equal where steps are packed);
-    engine_s: seconds in which the device worked.
+    num_tokens: real tokens; num_padded_tokens: tokens computed, padding included (equal where steps are
+    packed); engine_s: seconds in which the device worked.
     """
 
     num_steps: int = 0

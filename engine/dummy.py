@@ -31,11 +31,11 @@ _GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
 
 
 class DummyEngine:
-    """Unit vectors that depend on the token ids and nothing else: equal ids give equal vectors, others are nearly orthogonal.
+    """Unit vectors that depend on the token ids only: equal ids equal vectors, others nearly orthogonal.
 
-    A request is computed in the caller's thread, one step at a time over all callers, as one device would. delay_s: how long
-    each step pretends to work; None takes the spec's. fault: raises for the sequences that it picks. Methods are documented
-    in base.EmbeddingEngine.
+    A request is computed in the caller's thread, one step at a time over all callers, as one device would.
+    delay_s: how long each step pretends to work; None takes the spec's. fault: raises for the sequences that
+    it picks. Methods are documented in base.EmbeddingEngine.
     """
 
     def __init__(

@@ -77,7 +77,7 @@ class LaneQueue:
 
 
 def _fill(waiting: deque[Request], max_tokens: int, *, is_padded: bool) -> list[Row]:
-    """Rows of one lane, in the order in which their requests came, until the next request's longest no longer fits."""
+    """Rows of one lane, in the order in which their requests came, until the next one does not fit."""
     rows: list[Row] = []
     size = StepSize()
     while waiting:

@@ -17,7 +17,7 @@ class LazyTensor(Protocol):
         ...
 
     def result(self) -> Vectors:
-        """The step's vectors, (num_sequences, dim) float32, in the order of the packed sequences; waits for them."""
+        """Wait for the vectors: (num_sequences, dim) float32, in the order of the packed sequences."""
         ...
 
 

@@ -13,9 +13,10 @@ TokenIds = npt.NDArray[np.int32]
 class PackedBatch:
     """The sequences of one step, concatenated.
 
-    input_ids: (num_tokens,) int64. position_ids: (num_tokens,) int64, from 0 in each sequence (the encoder adds what its model
-    family counts from). cu_seqlens: (num_sequences + 1,) int32, where each sequence begins, then num_tokens.
-    num_prompt_tokens: (num_sequences,) int32, leading tokens of each that pooling leaves out when the model says so.
+    input_ids: (num_tokens,) int64. position_ids: (num_tokens,) int64, from 0 in each sequence (the encoder
+    adds what its model family counts from). cu_seqlens: (num_sequences + 1,) int32, where each sequence
+    begins, then num_tokens. num_prompt_tokens: (num_sequences,) int32, leading tokens of each that pooling
+    leaves out when the model says so.
     """
 
     input_ids: npt.NDArray[np.int64]

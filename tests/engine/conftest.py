@@ -19,7 +19,11 @@ DIM = 8
 
 
 class FakeEncoder:
-    """Computes DummyEngine's vectors. `before` sees every step and may raise or wait; `exact` gives the fp32 retry's vector."""
+    """Computes DummyEngine's vectors.
+
+    before: sees every step and may raise or wait. spoil: a value that fills the vector of these ids.
+    exact_value: what fills the vector of an fp32 retry; None leaves it right.
+    """
 
     embedding_dim = DIM
     precision = "fp32"

@@ -1,5 +1,7 @@
 """Requests, steps and lanes: what callers of the engine can rely on, whatever the model."""
 
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -24,6 +26,12 @@ from embedctl.engine.scheduler import StepLimit
 from embedctl.engine.spec import dummy_spec
 
 WAIT_S = 30
+
+
+def test_torch_is_not_imported_before_a_model_is_used():
+    script = "import sys, embedctl.engine.engine, embedctl.engine.dummy; print('torch' in sys.modules)"
+
+    assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "False"
 
 
 def ids(*tokens):

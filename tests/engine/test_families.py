@@ -1,4 +1,4 @@
-"""Tiny random models of each family: the engine's vectors are those of transformers' own code, whatever the neighbours."""
+"""Tiny random models of each family: vectors are those of transformers' own code, whatever the neighbours."""
 
 import json
 import logging

@@ -26,10 +26,10 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def texts(test_data: Path) -> list[str]:
-    """Every 200th record, longer than the model's limit and shorter, and texts at the edges."""
+    """Every 400th record, longer than the model's limit and shorter, and texts at the edges."""
     with gzip.open(test_data / "scifact/corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
         records = [json.loads(line) for line in lines]
-    sample = [f"{record['title']} {record['text']}" for record in records[::200]]
+    sample = [f"{record['title']} {record['text']}" for record in records[::400]]
     return [*sample, "trust", "5.2", "What is Deep Learning?", "", "食べ物 👋🏻", "a " * 600]
 
 
@@ -54,8 +54,8 @@ def test_a_text_has_one_vector_alone_in_a_crowd_and_as_a_query(engine, texts):
 
 
 def test_queries_and_bulk_work_at_the_same_time_do_not_mix(engine):
-    long = [np.arange(1000 + n, 1200 + n, dtype=np.int32) for n in range(30)]
-    short = [np.array([101, 2000 + n, 102], dtype=np.int32) for n in range(30)]
+    long = [np.arange(1000 + n, 1200 + n, dtype=np.int32) for n in range(12)]
+    short = [np.array([101, 2000 + n, 102], dtype=np.int32) for n in range(12)]
 
     bulk = engine.submit(long)
     queries = [engine.submit([ids], Lane.QUERY) for ids in short]
