@@ -135,13 +135,14 @@ class StoreClient:
     def _request(self, op: str, tail: bytes = b"", **arguments: Any) -> Frame:
         header = _encode({"op": op} | arguments)
         for attempt in range(MAX_ATTEMPTS):
+            if attempt:
+                time.sleep(BACKOFF_S * 2**attempt * (0.5 + random.random()))
             try:
                 return self._exchange(header, tail)
             except TimeoutError as exc:
                 raise self._unavailable(f"did not answer within {REQUEST_S:.0f} s") from exc
             except (OSError, EOFError) as exc:
                 logger.info("The store process went away: %s", exc, extra={"action": "store_lost"})
-                time.sleep(BACKOFF_S * 2**attempt * (0.5 + random.random()))
         raise self._unavailable(f"went away {MAX_ATTEMPTS} times in a row")
 
     def _exchange(self, header: bytes, tail: bytes) -> Frame:

@@ -90,10 +90,12 @@ class Processes:
             peer.connect(os.fspath(Address.of(folder).socket))
             send_frame(peer, orjson.dumps({"hello": protocol, "version": "0", "owner": owner}))
             reply = receive_frame(peer)
-        except OSError:
+            if reply is None:
+                raise ConnectionResetError("the process is ending")
+        except BaseException:
             peer.close()
             raise
-        return peer, reply.header if reply else None
+        return peer, reply.header
 
     def pid(self, folder: Path) -> int:
         peer, reply = self.hello(folder)

@@ -49,8 +49,11 @@ def test_a_full_disk_refuses_writes_before_they_do_harm_and_reads_go_on(
 
 def test_what_the_system_refuses_in_the_process_reaches_the_client_as_a_sentence(make: Any) -> None:
     class Store:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
         def count(self, collection: Any, source: Any) -> int:
-            raise OSError(number, "refused", "/data/store")
+            raise OSError(self.number, "refused", "/data/store")
 
     request = Frame({"op": "count", "collection": asdict(make.collection), "source": None})
     for number, name in [
@@ -58,7 +61,7 @@ def test_what_the_system_refuses_in_the_process_reaches_the_client_as_a_sentence
         (errno.EROFS, b"StoreError"),
         (errno.EIO, b"StoreError"),
     ]:
-        header, _ = answer(Store(), request)  # type: ignore[arg-type]
+        header, _ = answer(Store(number), request)  # type: ignore[arg-type]
         assert name in header
         assert b"/data/store" in header
 
