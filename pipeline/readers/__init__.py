@@ -4,7 +4,7 @@ Canonical text is what spans refer to. A file's text has `\\n` as its only line 
 taken as its JSON says. In both, NUL and lone surrogates are U+FFFD.
 """
 
-from embedctl.pipeline.readers.open import open_source
+from embedctl.pipeline.readers.opening import open_source
 from embedctl.pipeline.readers.options import ReaderOptions
 from embedctl.pipeline.readers.sanitize import sanitize_json, sanitize_text
 from embedctl.pipeline.readers.tally import CountingSource, Tally
