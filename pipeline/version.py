@@ -50,7 +50,7 @@ class OpenVersion:
 
     def _load_engine(self) -> EmbeddingEngine:
         from embedctl.engine.config import EngineConfig
-        from embedctl.engine.load import load_engine
+        from embedctl.engine.engine import load_engine
 
         config = EngineConfig(
             device=self._settings.device,

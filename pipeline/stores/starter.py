@@ -54,7 +54,7 @@ class Starter:
             except (OSError, EOFError) as exc:
                 logger.debug("The store process does not answer yet: %s", exc)
             status = process.poll() if process is not None else BUSY
-            if status == BUSY:
+            if status == BUSY or (status is not None and status < 0):  # killed from outside: no fault of its own
                 process = self._start()
             elif status is not None:
                 raise StoreUnavailable(
