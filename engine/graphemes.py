@@ -15,7 +15,8 @@ def cluster_start(text: str, position: int) -> int:
         return position
     lowest = max(0, position - _LOOKBACK)
     anchor = _ANCHOR.search(text, lowest, position)
-    for match in _CLUSTER.finditer(text, anchor.start() if anchor else lowest):
+    # whether a cluster ends before a character depends on nothing after that character
+    for match in _CLUSTER.finditer(text, anchor.start() if anchor else lowest, position + 1):
         if match.end() >= position:
             return position if match.end() == position else match.start()
     return position
