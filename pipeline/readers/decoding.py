@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from embedctl.pipeline.readers.content import find_mark
-from embedctl.pipeline.readers.guessing import guess_encoding
+from embedctl.pipeline.readers.guessing import guess_encoding, telling_sample
 from embedctl.pipeline.readers.problem import Problem
 
 #: Encodings in which bytes below 0x80 may not be ASCII: what passes as UTF-8 can mean something else.
@@ -65,20 +65,21 @@ def _decode_declared(content: bytes, declared: str | None) -> Decoded | None:
 
 
 def _decode_by_guess(content: bytes, error: UnicodeDecodeError) -> Decoded:
-    if _is_damaged_utf8(content):
+    sample = telling_sample(content)
+    if _is_damaged_utf8(sample):
         raise Problem(
             f"It is damaged UTF-8: byte 0x{content[error.start]:02x} at offset {error.start:,} fits no "
             "character; repair it or set its encoding."
         )
-    guess = guess_encoding(content)
+    guess = guess_encoding(content, sample)
     if guess is None:
         raise Problem("It is not UTF-8 and no other encoding fits; set its encoding.")
     return Decoded(content.decode(guess.encoding), guess.encoding, guess.is_certain)
 
 
-def _is_damaged_utf8(content: bytes) -> bool:
+def _is_damaged_utf8(sample: bytes) -> bool:
     """True when most of what is not ASCII is valid UTF-8: a guess would garble it all for a few bad bytes."""
-    text = content.decode("utf-8", "replace")
+    text = sample.decode("utf-8", "replace")
     num_bad = text.count("\ufffd")
     num_good = sum(len(run) for run in re.findall(r"[^\x00-\x7f\ufffd]+", text))
     return num_good >= num_bad

@@ -18,7 +18,8 @@ _LATIN_TOLERANCE = 0.1
 _CLEAR_LEAD = 0.02
 _MIN_EVIDENCE_BYTES = 16
 _SAMPLE_BYTES = 32 * 1024
-_TELLING_LINE = re.compile(rb"[^\n]*[\x80-\xff][^\n]*\n?")
+_CONTEXT_BYTES = 256
+_HIGH = re.compile(rb"[\x80-\xff]")
 #: Bytes that are never the second half of a character in any of the candidates.
 _BOUNDARY = re.compile(rb"[\x00-\x2f][^\x00-\x2f]*\Z")
 
@@ -31,29 +32,45 @@ class Guess:
     is_certain: bool
 
 
-def guess_encoding(content: bytes) -> Guess | None:
+def guess_encoding(content: bytes, sample: bytes) -> Guess | None:
     """The likeliest encoding of content that is not UTF-8; None when no candidate can decode all of it.
 
-    The cost is bounded: the lines that are not ASCII, wherever they are, are judged up to 32 KiB.
+    sample: what telling_sample returns; it is judged, then all of the content must agree.
     """
-    sample = _telling_sample(content)
-    scores = [(name, chaos) for name, chaos in _judge(sample) if _can_decode(content, name)]
-    if not scores:
-        return Guess(DEFAULT, False) if _can_decode(content, DEFAULT) else None
-    name, lead = _choose(scores)
+    readings = _judge(sample)
     has_evidence = len(sample.translate(None, bytes(range(128)))) >= _MIN_EVIDENCE_BYTES
-    return Guess(name, has_evidence and lead >= _CLEAR_LEAD)
+    while readings:
+        name, lead = _choose(readings)
+        if _can_decode(content, name):
+            return Guess(name, has_evidence and lead >= _CLEAR_LEAD)
+        readings = [reading for reading in readings if reading[0] != name]
+    return Guess(DEFAULT, False) if _can_decode(content, DEFAULT) else None
 
 
-def _choose(scores: list[tuple[str, float]]) -> tuple[str, float]:
-    """The encoding and its lead over the next one. scores: (encoding, chaos) of each reading, best first."""
-    best, chaos = scores[0]
+def telling_sample(content: bytes) -> bytes:
+    """The lines that are not ASCII, wherever they are, up to 32 KiB: what judging costs is bounded."""
+    parts = []
+    num_left = _SAMPLE_BYTES
+    found = _HIGH.search(content)
+    while found and num_left > 0:
+        # the line is ASCII up to here, so any byte may be the first
+        start = max(content.rfind(b"\n", 0, found.start()) + 1, found.start() - _CONTEXT_BYTES)
+        end = content.find(b"\n", found.start()) + 1 or len(content)
+        parts.append(_cut(content[start : min(end, start + num_left + 1)], num_left))
+        num_left -= len(parts[-1]) + 1
+        found = _HIGH.search(content, end)
+    return b"".join(parts)
+
+
+def _choose(readings: list[tuple[str, float]]) -> tuple[str, float]:
+    """The encoding and its lead over the next one. readings: as _judge returns them."""
+    best, chaos = readings[0]
     if best in _LATIN:
         # one accented letter looks alike in all of them, and the default is by far the commonest
-        latin = [score for name, score in scores if name == DEFAULT and score <= chaos + _LATIN_TOLERANCE]
+        latin = [score for name, score in readings if name == DEFAULT and score <= chaos + _LATIN_TOLERANCE]
         if latin:
-            return DEFAULT, chaos - latin[0] if len(scores) > 1 else 1.0
-    return best, scores[1][1] - chaos if len(scores) > 1 else 1.0
+            return DEFAULT, chaos - latin[0] if len(readings) > 1 else 1.0
+    return best, readings[1][1] - chaos if len(readings) > 1 else 1.0
 
 
 def _judge(sample: bytes) -> list[tuple[str, float]]:
@@ -63,18 +80,6 @@ def _judge(sample: bytes) -> list[tuple[str, float]]:
     matches = from_bytes(sample, cp_isolation=CANDIDATES, enable_fallback=False)
     named = ((match.could_be_from_charset, match) for match in matches)
     return [(DEFAULT if DEFAULT in names else match.encoding, match.chaos) for names, match in named]
-
-
-def _telling_sample(content: bytes) -> bytes:
-    parts = []
-    num_bytes = 0
-    for match in _TELLING_LINE.finditer(content):
-        line = _cut(match.group(), _SAMPLE_BYTES - num_bytes)
-        parts.append(line)
-        num_bytes += len(line)
-        if num_bytes >= _SAMPLE_BYTES or len(line) < len(match.group()):
-            break
-    return b"".join(parts)
 
 
 def _cut(line: bytes, size: int) -> bytes:

@@ -7,7 +7,10 @@ from embedctl.pipeline.readers.parser_process import Parsed
 from embedctl.pipeline.readers.problem import Problem
 
 _DROPPED = frozenset({"head", "script", "style", "noscript", "template", "svg", "iframe", "object", "canvas"})
-_PARAGRAPH_TAGS = "p h1 h2 h3 h4 h5 h6 pre blockquote table ul ol dl figure section article header footer main nav aside form hr"
+_PARAGRAPH_TAGS = (
+    "p h1 h2 h3 h4 h5 h6 pre blockquote table ul ol dl figure hr "
+    "section article header footer main nav aside form"
+)
 _LINE_TAGS = "div li tr dt dd caption figcaption address legend option summary details"
 _PARAGRAPHS = frozenset(_PARAGRAPH_TAGS.split())
 _LINES = frozenset(_LINE_TAGS.split())

@@ -12,9 +12,37 @@ from embedctl.pipeline.readers.regular_file import read_file
 
 FILE_NAME = ".gitignore"
 MAX_BYTES = 4 * 1024 * 1024
+#: The cost of a pattern is a power of this in the depth of the path.
+MAX_DOUBLE_STARS = 4
 
 #: The group of a pattern's regular expression that matches the slash after a folder's name.
 _FOLDER_MARK = "ps_d"
+
+#: What pathspec makes of a star inside a name.
+_STAR = "[^/]*"
+
+
+@dataclass(frozen=True, slots=True)
+class IgnorePattern:
+    """One line. excludes: False when it starts with an exclamation mark."""
+
+    regex: re.Pattern[str]
+    excludes: bool
+
+    def names(self, path: str, is_folder: bool) -> bool:
+        """True when the pattern names this path itself, not only a folder above it.
+
+        pathspec also answers for all below a matching folder: wrong where a nested file re-includes that.
+        """
+        found = self.regex.search(path)
+        if found is not None and found.lastgroup != _FOLDER_MARK:
+            return True
+        if not is_folder:
+            return False
+        return any(
+            found.lastgroup == _FOLDER_MARK and found.end() == len(path) + 1
+            for found in self.regex.finditer(path + "/")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +50,14 @@ class IgnoreFile:
     """The patterns of one folder's .gitignore. base: the folder below the root, "" or ending in a slash."""
 
     base: str
-    patterns: tuple[GitIgnoreSpecPattern, ...]
+    patterns: tuple[IgnorePattern, ...]
 
     def verdict(self, path: str, is_folder: bool) -> bool | None:
         """True: excluded, False: kept, None: no pattern speaks of it. path: relative to the root."""
         below = path[len(self.base) :]
         for pattern in reversed(self.patterns):
-            if _matches(pattern, below, is_folder):
-                return pattern.include
+            if pattern.names(below, is_folder):
+                return pattern.excludes
         return None
 
 
@@ -57,30 +85,28 @@ def load_ignore_file(folder: str, base: str) -> IgnoreFile:
     return IgnoreFile(base, tuple(_compile(lines)))
 
 
-def _compile(lines: Iterable[str]) -> Iterable[GitIgnoreSpecPattern]:
+def _compile(lines: Iterable[str]) -> Iterable[IgnorePattern]:
     for line in lines:
+        if line.split("/").count("**") > MAX_DOUBLE_STARS:
+            raise Problem(f"Its {FILE_NAME} has a pattern with more than {MAX_DOUBLE_STARS} double stars.")
         try:
-            pattern = GitIgnoreSpecPattern(line.rstrip("\r"))
+            regex, excludes = GitIgnoreSpecPattern.pattern_to_regex(line.rstrip("\r"))
+            if regex is not None and excludes is not None:
+                yield IgnorePattern(re.compile(_without_backtracking(regex)), excludes)
         except (GitIgnorePatternError, re.error):  # git passes over such a line too
             continue
-        if pattern.include is not None:
-            yield pattern
 
 
-def _matches(pattern: GitIgnoreSpecPattern, path: str, is_folder: bool) -> bool:
-    """True when the pattern names this path itself, not only a folder above it.
+def _without_backtracking(regex: str) -> str:
+    """The same language in linear time; "*a*a*a*a*a*b" would otherwise need hours for a long name.
 
-    pathspec also answers for all below a matching folder: wrong where a nested file re-includes that.
+    Of several stars in one name, all but the last take the first place that fits and keep it.
     """
-    regex = pattern.regex
-    if regex is None:
-        return False
-    found = regex.search(path)
-    if found is not None and found.lastgroup != _FOLDER_MARK:
-        return True
-    if not is_folder:
-        return False
-    return any(
-        found.lastgroup == _FOLDER_MARK and found.end() == len(path) + 1
-        for found in regex.finditer(path + "/")
-    )
+    first, *parts = regex.split(_STAR)
+    return first + "".join(map(_committed, parts[:-1])) + "".join(_STAR + part for part in parts[-1:])
+
+
+def _committed(part: str) -> str:
+    """A star and what follows it; a slash or a group means that it is the last star of its name."""
+    plain = re.sub(r"\\.", "", part).replace("[^/]", "")
+    return _STAR + part if set("/()") & set(plain) else f"(?>{_STAR}?{part})"

@@ -74,41 +74,27 @@ def test_a_folder_whose_ignore_file_cannot_be_read_is_not_read(tmp_path, read):
     }
 
 
-PATTERNS = [
-    "*",
-    "*/",
-    "!*/",
-    "!*.md",
-    "*.md",
-    "foo",
-    "foo/",
-    "/foo",
-    "foo/*",
-    "!foo/bar.md",
-    "**/foo",
-    "foo/**",
-    "!foo/**",
-    "docs/*.txt",
-    "!docs/",
-    "a/b",
-    "/a/*",
-    "!/a/foo",
-    "**",
-    "!x.txt",
-    "b/**/a",
-    "[ab]",
-    "?",
-    "!foo",
-    "!/docs",
-    "docs/**/x.txt",
-    "a/",
-    "/*",
-    "bar.md",
-    "**/",
-    "!**/",
-    "a/**",
-    "!a/b/",
-]
+def test_a_pattern_of_many_stars_does_not_hang_the_walk(tmp_path, read):
+    build(tmp_path, {".gitignore": "*a" * 30 + "*b\n# **** * ****\n", "a" * 200: "", "a" * 200 + "b": ""})
+
+    assert list(read(tmp_path)[0]) == ["a" * 200]
+
+
+def test_patterns_that_take_too_long_are_refused(tmp_path, read):
+    build(tmp_path, {"b/.gitignore": "a/**/a/**/a/**/a/**/a/**/b\n", "b/a.txt": "", "c.txt": ""})
+
+    documents, reasons = read(tmp_path)
+
+    assert list(documents) == ["c.txt"]
+    assert reasons == {"b/": "Its .gitignore has a pattern with more than 4 double stars."}
+
+
+_PATTERNS = (
+    "* */ !*/ !*.md *.md foo foo/ /foo foo/* !foo/bar.md **/foo foo/** !foo/** docs/*.txt !docs/ a/b /a/* "
+    "!/a/foo ** !x.txt b/**/a [ab] ? !foo !/docs docs/**/x.txt a/ /* bar.md **/ !**/ a/** !a/b/ b*r*m* "
+    "*a*r*.*d *o*o* !*o*c*s */*b*r* *?o?*c* !b[a-c]*r*"
+)
+PATTERNS = _PATTERNS.split()
 NAMES = ("a", "b", "foo", "bar.md", "x.txt", "docs", "Ü.md")
 
 
