@@ -179,6 +179,14 @@ def stores() -> Iterator[dict[str, VectorStore]]:
         shutil.rmtree(folder.parent, ignore_errors=True)
 
 
+@pytest.fixture
+def shared(stores: dict[str, VectorStore]) -> StoreClient:
+    """A client of the process that all tests share; for those that do it no harm."""
+    client = stores["process"]
+    assert isinstance(client, StoreClient)
+    return client
+
+
 @pytest.fixture(params=["edge", "process"])
 def store(
     request: pytest.FixtureRequest, stores: dict[str, VectorStore], make: Maker

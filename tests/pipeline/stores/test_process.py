@@ -73,24 +73,21 @@ def test_an_upsert_is_all_there_after_the_process_was_killed_and_the_client_carr
 
 
 def test_kills_in_the_middle_of_writing_lose_nothing_that_was_acknowledged(
-    client: StoreClient, folder: Path, processes: Any, make: Any
+    client: StoreClient, folder: Path, processes: Any, make: Any, wait_until: Any
 ) -> None:
     client.create_collection(make.collection)
     acknowledged: list[str] = []
-    is_done = threading.Event()
 
     def write() -> None:
         for number in range(60):
             client.upsert(make.collection, make.points(40, doc_id=f"{number}.md", seed=number))
             acknowledged.append(f"{number}.md")
-        is_done.set()
 
     writer = threading.Thread(target=write)
     writer.start()
-    for _ in range(3):
-        is_done.wait(0.4)
-        if not is_done.is_set():
-            processes.kill(folder)
+    for num_before in (5, 20, 40):
+        wait_until(lambda enough=num_before: len(acknowledged) >= enough or not writer.is_alive())
+        processes.kill(folder)
     writer.join()
 
     assert len(acknowledged) == 60
@@ -205,10 +202,10 @@ def test_a_long_folder_name_with_spaces_and_unicode_works(
     assert private.parent == Path("/tmp")
 
 
-def test_only_the_user_can_open_socket_and_store(client: StoreClient, folder: Path, make: Any) -> None:
-    client.create_collection(make.collection)
+def test_only_the_user_can_open_socket_and_store(shared: StoreClient, make: Any) -> None:
+    shared.create_collection(make.collection)
 
-    for path in (folder / "store.sock", folder / "store"):
+    for path in (shared.address.folder / "store.sock", shared.address.folder / "store"):
         assert path.stat().st_mode & 0o077 == 0
 
 
@@ -223,55 +220,55 @@ def test_only_the_user_can_open_socket_and_store(client: StoreClient, folder: Pa
     ],
 )
 def test_garbage_on_the_socket_hurts_nobody(
-    client: StoreClient, folder: Path, processes: Any, make: Any, garbage: bytes
+    shared: StoreClient, processes: Any, make: Any, garbage: bytes
 ) -> None:
-    client.create_collection(make.collection)
-    pid = processes.pid(folder)
+    shared.create_collection(make.collection)
+    pid = processes.pid(shared.address.folder)
 
     with socket.socket(socket.AF_UNIX) as peer:
         peer.settimeout(20)
-        peer.connect(os.fspath(client.address.socket))
+        peer.connect(os.fspath(shared.address.socket))
         peer.sendall(garbage)
         peer.shutdown(socket.SHUT_WR)
         # cut off without an answer; what it had not read yet makes that a reset
         with contextlib.suppress(ConnectionResetError):
             assert peer.recv(100) == b""
 
-    assert client.count(make.collection) == 0
-    assert processes.pid(folder) == pid
+    assert shared.count(make.collection) == 0
+    assert processes.pid(shared.address.folder) == pid
 
 
 def test_a_broken_request_after_a_good_hello_is_answered_or_cut_off(
-    client: StoreClient, folder: Path, processes: Any, make: Any
+    shared: StoreClient, processes: Any, make: Any
 ) -> None:
-    client.create_collection(make.collection)
+    shared.create_collection(make.collection)
 
     for header in (b'{"op": "nonsense"}', b'{"op": "count"}', b'{"op": "upsert", "collection": 7}', b"{}"):
-        peer, _ = processes.hello(folder)
+        peer, _ = processes.hello(shared.address.folder)
         peer.sendall(b"ECS1" + len(header).to_bytes(4, "little") + bytes(4) + header)
         assert b'"error"' in peer.recv(1000)
         peer.close()
 
-    assert client.count(make.collection) == 0
+    assert shared.count(make.collection) == 0
 
 
 def test_a_client_of_another_release_is_told_what_to_do(
-    client: StoreClient, folder: Path, processes: Any, make: Any
+    shared: StoreClient, processes: Any, make: Any
 ) -> None:
-    client.create_collection(make.collection)
+    shared.create_collection(make.collection)
 
-    peer, reply = processes.hello(folder, protocol=99)
+    peer, reply = processes.hello(shared.address.folder, protocol=99)
 
     assert "speaks 99" in reply["error"]["message"]
     assert peer.recv(1) == b""
     peer.close()
 
 
-def test_the_folder_cannot_be_opened_a_second_time(client: StoreClient, folder: Path, make: Any) -> None:
-    client.create_collection(make.collection)
+def test_the_folder_cannot_be_opened_a_second_time(shared: StoreClient, make: Any) -> None:
+    shared.create_collection(make.collection)
 
     with pytest.raises(StoreUnavailable, match="another process"):
-        EdgeStore(folder / "store")
+        EdgeStore(shared.address.folder / "store")
 
 
 def test_a_process_that_cannot_start_is_reported_with_its_last_words_and_its_log(
@@ -285,14 +282,14 @@ def test_a_process_that_cannot_start_is_reported_with_its_last_words_and_its_log
 
 
 def test_a_process_that_always_dies_is_given_up_and_its_log_is_named(
-    client: StoreClient, folder: Path, processes: Any, make: Any, monkeypatch: pytest.MonkeyPatch
+    shared: StoreClient, processes: Any, make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client.create_collection(make.collection)
+    shared.create_collection(make.collection)
     monkeypatch.setattr("embedctl.pipeline.stores.client.BACKOFF_S", 0.001)
-    monkeypatch.setattr(client, "_take", lambda: (_ for _ in ()).throw(ConnectionResetError("gone")))
+    monkeypatch.setattr(shared, "_take", lambda: (_ for _ in ()).throw(ConnectionResetError("gone")))
 
     with pytest.raises(StoreUnavailable, match=r"went away.*store\.log") as caught:
-        client.count(make.collection)
+        shared.count(make.collection)
 
     assert caught.value.retryable
 
@@ -355,17 +352,17 @@ def test_requests_end_with_their_process(
 
 
 def test_what_a_dead_client_left_in_the_socket_is_done_before_it_counts_as_ended(
-    client: StoreClient, folder: Path, processes: Any, make: Any, wait_until: Any
+    shared: StoreClient, processes: Any, make: Any, wait_until: Any
 ) -> None:
-    client.create_collection(make.collection)
-    peer, _ = processes.hello(folder, owner="left")
+    shared.create_collection(make.collection)
+    peer, _ = processes.hello(shared.address.folder, owner="left")
     header = b'{"op": "drop_collection", "collection": %s}' % orjson.dumps(make.collection)
 
     peer.sendall(b"ECS1" + len(header).to_bytes(4, "little") + bytes(4) + header)
     peer.close()
-    wait_until(lambda: client.has_ended("left"))
+    wait_until(lambda: shared.has_ended("left"))
 
-    assert not client.has_collection(make.collection.name)
+    assert not shared.has_collection(make.collection.name)
 
 
 def test_the_log_stays_bounded(tmp_path: Path) -> None:
