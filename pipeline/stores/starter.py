@@ -36,7 +36,7 @@ class Starter:
         self._lock = threading.Lock()
 
     def connect(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` returns, once there is a process. Raises StoreUnavailable, naming the log."""
+        """What `attempt` returns, once there is a process. Raises StoreUnavailable naming the log."""
         deadline = time.monotonic() + START_S
         try:
             return attempt()
@@ -54,7 +54,9 @@ class Starter:
             except (OSError, EOFError) as exc:
                 logger.debug("The store process does not answer yet: %s", exc)
             status = process.poll() if process is not None else BUSY
-            if status == BUSY or (status is not None and status < 0):  # killed from outside: no fault of its own
+            if status == BUSY or (
+                status is not None and status < 0
+            ):  # killed from outside: no fault of its own
                 process = self._start()
             elif status is not None:
                 raise StoreUnavailable(
