@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from embedctl.pipeline.settings import Settings
 
 
+class _StderrLog(logging.Handler):
+    """Log lines on whatever stderr is now: a live progress line takes its place while it is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)
+
+
 class Commands(TyperGroup):
     """Turns errors into one clear line and an exit code; a traceback only with `-v`."""
 
@@ -23,7 +30,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except (EmbedctlError, EngineError) as exc:
-            if logging.getLogger().isEnabledFor(logging.DEBUG):
+            if logging.getLogger("embedctl").isEnabledFor(logging.DEBUG):
                 raise
             print(f"embedctl: {exc}", file=sys.stderr)
             raise typer.Exit(getattr(exc, "exit_code", 1)) from None
@@ -50,11 +57,10 @@ Index = Annotated[str | None, typer.Option("--index", help="The index; `docs` un
 def configure(
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Log details, and tracebacks of errors.")] = False,
 ) -> None:
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.WARNING, format="%(message)s", stream=sys.stderr, force=True
-    )
-    if verbose:
-        logging.getLogger("embedctl").setLevel(logging.DEBUG)
+    root = logging.getLogger()
+    root.handlers = [_StderrLog()]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("embedctl").setLevel(logging.DEBUG if verbose else logging.WARNING)
 
 
 @app.command()
@@ -80,7 +86,11 @@ def index(
     ] = False,
     max_prune: Annotated[
         float | None,
-        typer.Option(min=0.0, max=1.0, help="Share of a source's documents that may vanish in one run."),
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Share of a source's documents that may vanish in one run; 0.2 unless configured otherwise.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -179,11 +189,22 @@ def models_add(
         int | None, typer.Option(min=1, help="Truncate vectors to so many dimensions.")
     ] = None,
     pooling: Annotated[
-        str | None, typer.Option(help="Pooling, for a model whose files do not say: mean, cls, ...")
+        str | None,
+        typer.Option(
+            help="For a model whose files do not say: "
+            "mean, cls, max, lasttoken, weightedmean or mean_sqrt_len_tokens."
+        ),
     ] = None,
     chunking: Annotated[str, typer.Option(help="tokens, or none to keep documents whole.")] = "tokens",
-    chunk_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per chunk.")] = None,
-    overlap: Annotated[int | None, typer.Option(min=0, help="Tokens that neighbouring chunks share.")] = None,
+    chunk_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Tokens of text per chunk; as many as the model reads, at most 510, unless given."
+        ),
+    ] = None,
+    overlap: Annotated[
+        int | None, typer.Option(min=0, help="Tokens that neighbouring chunks share; 32 unless given.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Define a version: a label bound for ever to one model, precision and chunking."""
@@ -197,7 +218,9 @@ def models_add(
 
 
 @models_app.command("show")
-def models_show(label: str, json: Json = False) -> None:
+def models_show(
+    label: Annotated[str, typer.Argument(help="Label of the version, such as v1.")], json: Json = False
+) -> None:
     """Show what a version is bound to: its space, its chunking, and where its model comes from."""
     from embedctl.pipeline.model_commands import show_model
 

@@ -79,8 +79,8 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def show_report(report: RunReport) -> None:
-    """The run's summary, with every count that is not zero, and what to do about what went wrong."""
+def show_report(report: RunReport, notes: Sequence[str]) -> None:
+    """The run's summary, with every count that is not zero, the reader's notes, and what to do about what went wrong."""
     run, planned = report.run, report.planned
     note(f"Indexed {run.source} into {report.index} ({report.model}) in {duration(run.busy_s)}, run {run.id}.")
     documents = [
@@ -103,6 +103,8 @@ def show_report(report: RunReport) -> None:
         note(f"  chunks:    {_listed(chunks).removeprefix(': ')}")
     if run.tokens and run.busy_s > 0:
         note(f"  tokens:    {run.tokens:,} ({run.tokens / run.busy_s:,.0f}/s)")
+    for line in notes:
+        note(f"  {line}")
     for line in advice(report):
         note(line)
 

@@ -78,9 +78,3 @@ class CollectionMissing(StoreError):
 
 class DiskFull(EmbedctlError):
     """No space is left on the disk; free some and run the command again, nothing is lost."""
-
-
-class PruneRefused(EmbedctlError):
-    """More documents vanished from the source than may be pruned without being told to."""
-
-    exit_code = 4

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embedctl.pipeline.display import progress_display, show_report
-from embedctl.pipeline.document import Source
 from embedctl.pipeline.errors import UsageError
 from embedctl.pipeline.indexing import Stopped, Target, index_source
 from embedctl.pipeline.labels import checked_index, checked_source
-from embedctl.pipeline.readers import ReaderOptions, open_source
+from embedctl.pipeline.readers import CountingSource, ReaderOptions, open_source
 from embedctl.pipeline.report import RunReport
 from embedctl.pipeline.session import Session
 from embedctl.pipeline.signals import stop_on_signals
@@ -50,12 +49,12 @@ def index_sources(session: Session, options: IndexOptions, *, show: bool = True)
             for target in targets:
                 reports.append(_run(session, options, label, source, target, stop))
                 if show:
-                    show_report(reports[-1])
+                    show_report(reports[-1], source.tally.sentences())
     return reports
 
 
 def _run(
-    session: Session, options: IndexOptions, label: str, source: Source, target: Target, stop: threading.Event
+    session: Session, options: IndexOptions, label: str, source: CountingSource, target: Target, stop: threading.Event
 ) -> RunReport:
     max_prune = session.settings.max_prune if options.max_prune is None else options.max_prune
     with progress_display() as on_progress:
@@ -82,7 +81,7 @@ def _label(path: Path, options: IndexOptions) -> str:
     return checked_source(path.name if options.label is None else options.label)
 
 
-def _open(session: Session, options: IndexOptions, path: Path) -> Source:
+def _open(session: Session, options: IndexOptions, path: Path) -> CountingSource:
     settings = session.settings
     return open_source(
         path,

@@ -70,8 +70,8 @@ def index_source(
     if was_resumed:
         logger.info("Run %d goes on where it stopped", run.id, extra={"action": "run_resumed", "run_id": run.id})
     running = _Running(session, target, run, source, max_prune, stop, on_progress)
-    closed = running.until_closed()
-    return report_run(session.ledger, closed, was_resumed=was_resumed)
+    running.until_closed()
+    return report_run(session.ledger, session.ledger.runs.reload(run), was_resumed=was_resumed)
 
 
 class _Running:
@@ -95,6 +95,8 @@ class _Running:
         self._stop = stop
         self._on_progress = on_progress
         self._ended = threading.Event()
+        # set when the tick may have something to do before its time: all was read, or the queue ran dry
+        self._news = threading.Event()
         self._work_ready = threading.Condition()
         self._error: BaseException | None = None
         self._made_worker: Worker | None = None
@@ -108,7 +110,7 @@ class _Running:
         )
         self._busy_since = time.monotonic()
 
-    def until_closed(self) -> Run:
+    def until_closed(self) -> None:
         threads = [threading.Thread(target=self._guarded, args=(self._read,), name="reader")]
         threads += [
             threading.Thread(target=self._guarded, args=(self._work,), name=f"worker-{number}")
@@ -117,7 +119,7 @@ class _Running:
         for thread in threads:
             thread.start()
         try:
-            return self._watch()
+            self._watch()
         finally:
             self._ended.set()
             with self._work_ready:
@@ -130,7 +132,7 @@ class _Running:
 
     # -- the caller's thread ------------------------------------------------------------------------------------
 
-    def _watch(self) -> Run:
+    def _watch(self) -> None:
         """Tick and show progress until the run is closed, an error occurs or a stop is asked for."""
         ledger, beaten_at, away_since = self._session.ledger, time.monotonic(), None
         while True:
@@ -153,9 +155,10 @@ class _Running:
                 run = None
             if run is not None:
                 if not run.is_open:
-                    return run
+                    return
                 self._show(run)
-            self._stop.wait(TICK_S)
+            self._news.wait(TICK_S)
+            self._news.clear()
 
     def _show(self, run: Run) -> None:
         collection = self._target.collection
@@ -188,6 +191,7 @@ class _Running:
             if self._error is None:
                 self._error = exc
             self._ended.set()
+            self._news.set()
 
     def _read(self) -> None:
         planner = Planner(
@@ -200,7 +204,10 @@ class _Running:
             should_stop=self._should_stop,
         )
         if planner.plan_source(self._source):
-            self._session.ledger.runs.finish_enumeration(self._run, self._max_prune)
+            self._session.ledger.runs.finish_enumeration(
+                self._run, self._max_prune, may_prune=planner.may_prune
+            )
+            self._news.set()
 
     def _chunker(self) -> Chunker:
         return self._target.version.chunker
@@ -227,6 +234,8 @@ class _Running:
             from embedctl.pipeline.batch import embed_batch  # numpy and Arrow only when there is work
 
             embed_batch(self._worker(), claim)
+            if not self._session.ledger.batches.num_tokens([self._run.id]):
+                self._news.set()
 
     def _worker(self) -> "Worker":
         """What the threads share; made for the first batch, as an unchanged source needs none of it."""

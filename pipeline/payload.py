@@ -26,6 +26,7 @@ class QueuedChunk:
     """One chunk on its way to the engine.
 
     text: `canonical_text[start:end]`. token_ids: (n,) int32, the whole model input. input_hash: hash of that input.
+    page: where it begins, from 1, in a document that has pages.
     """
 
     document: QueuedDocument
@@ -36,6 +37,7 @@ class QueuedChunk:
     token_ids: TokenIds
     num_prompt_tokens: int
     input_hash: str
+    page: int | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -52,6 +54,7 @@ _SCHEMA = pa.schema(
         "token_ids": pa.large_list(pa.int32()),
         "num_prompt_tokens": pa.int32(),
         "input_hash": pa.string(),
+        "page": pa.int32(),
     }
 )
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -72,6 +75,7 @@ def encode_chunks(chunks: Sequence[QueuedChunk]) -> bytes:
         _token_lists(chunks),
         pa.array([chunk.num_prompt_tokens for chunk in chunks], pa.int32()),
         pa.array([chunk.input_hash for chunk in chunks], pa.string()),
+        pa.array([chunk.page for chunk in chunks], pa.int32()),
     ]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema, options=_OPTIONS) as writer:
@@ -88,12 +92,14 @@ def decode_chunks(payload: bytes) -> list[QueuedChunk]:
     lists = table.column("token_ids").combine_chunks()
     values, offsets = lists.values.to_numpy(), lists.offsets.to_numpy()
     columns = [table.column(name).to_pylist() for name in ("document", "ordinal", "start", "end", "text")]
-    prompts, hashes = (table.column(name).to_pylist() for name in ("num_prompt_tokens", "input_hash"))
+    rest = [table.column(name).to_pylist() for name in ("num_prompt_tokens", "input_hash", "page")]
     return [
         QueuedChunk(
-            documents[document], ordinal, start, end, text, values[offsets[i] : offsets[i + 1]], prompts[i], hashes[i]
+            documents[document], ordinal, start, end, text, values[offsets[i] : offsets[i + 1]], prompt, key, page
         )
-        for i, (document, ordinal, start, end, text) in enumerate(zip(*columns, strict=True))
+        for i, (document, ordinal, start, end, text, prompt, key, page) in enumerate(
+            zip(*columns, *rest, strict=True)
+        )
     ]
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from embedctl.pipeline.ledger.documents import (
 )
 from embedctl.pipeline.ledger.ledger import Ledger
 from embedctl.pipeline.ledger.runs import Run
+from embedctl.pipeline.readers.records import LINE_STAGE
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +29,8 @@ WINDOW_CHARS = 400_000
 WINDOW_S = 0.5
 #: Points per batch at most, whatever their tokens.
 BATCH_CHUNKS = 256
+#: Metadata of a PDF: the characters at which its pages begin.
+PAGES = "pages"
 #: Duplicates named one by one in the log; the rest is counted.
 MAX_NAMED_DUPLICATES = 20
 
@@ -99,6 +103,8 @@ class Planner:
         self._wait_for_room = wait_for_room
         self._should_stop = should_stop
         self._num_named = 0
+        #: False once a record could not even be told by its id: it may be any of those that seem to have vanished.
+        self.may_prune = True
 
     def plan_source(self, source: Source) -> bool:
         """Read and plan until the end; False when it was asked to stop before."""
@@ -106,6 +112,8 @@ class Planner:
         pending = Pending()
         for item in source.read(numbers.draw):
             pending.add(item)
+            if isinstance(item, Unreadable) and item.stage == LINE_STAGE:
+                self.may_prune = False
             if self._should_stop():
                 return False
             if pending.is_due:
@@ -182,7 +190,10 @@ class Planner:
 
         queued = []
         for plan, chunks in cut:
-            document = QueuedDocument(plan.document.doc_id, plan.generation, plan.document.metadata)
+            # where pages begin is of use for cutting; a point gets the number of its own page
+            metadata = dict(plan.document.metadata)
+            pages = metadata.pop(PAGES, None) if plan.document.reader.startswith("pdf/") else None
+            document = QueuedDocument(plan.document.doc_id, plan.generation, metadata)
             for chunk in chunks:
                 text = plan.document.text[chunk.start : chunk.end]
                 queued.append(
@@ -195,6 +206,7 @@ class Planner:
                         chunk.token_ids,
                         chunk.num_prompt_tokens,
                         chunk.input_hash,
+                        bisect_right(pages, chunk.start) if pages else None,
                     )
                 )
         for batch in pack_chunks(queued, self._batch_tokens, BATCH_CHUNKS):

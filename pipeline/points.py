@@ -29,5 +29,10 @@ def point_payload(collection: Collection, source: str, chunk: QueuedChunk) -> di
         "input_hash": chunk.input_hash,
         "version": collection.version,
         "space": collection.space,
-        "metadata": dict(chunk.document.metadata),
+        "metadata": _metadata(chunk),
     }
+
+
+def _metadata(chunk: QueuedChunk) -> dict[str, Any]:
+    own = {} if chunk.page is None else {"page": chunk.page}
+    return {**chunk.document.metadata, **own}

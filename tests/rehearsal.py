@@ -29,6 +29,7 @@ class Record:
     doc_id: str
     text: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    reader: str = "text/1"
 
 
 class RecordSource:
@@ -43,7 +44,7 @@ class RecordSource:
             if isinstance(item, Unreadable):
                 yield item
             else:
-                yield Document(item.doc_id, position, draw(), item.text, "text/1", item.metadata)
+                yield Document(item.doc_id, position, draw(), item.text, item.reader, item.metadata)
             if self._on_read is not None:
                 self._on_read(item)
 

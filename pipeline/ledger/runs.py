@@ -118,6 +118,11 @@ class Runs:
             row = connection.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
         return None if row is None else _to_run(row)
 
+    def reload(self, run: Run) -> Run:
+        """The run as it is now."""
+        with self._db.read() as connection:
+            return _get(connection, run.id)
+
     def list(self, limit: int = 20, *, only_open: bool = False) -> list[Run]:
         """The newest runs first."""
         statement = select(runs).order_by(runs.c.id.desc()).limit(limit)
@@ -162,9 +167,10 @@ class Runs:
                     counts[outcome] += number
         return PlannedCounts(**counts)
 
-    def finish_enumeration(self, run: Run, max_prune: float) -> int:
+    def finish_enumeration(self, run: Run, max_prune: float, *, may_prune: bool = True) -> int:
         """The source was enumerated completely: tombstone what vanished, unless that is more than `max_prune` (0..1) of it.
 
+        may_prune: False when what seems to have vanished may be what could not be read; then it stays.
         Returns the number of documents that vanished but stay, because they are too many; 0 when all were pruned.
         """
         with self._db.write() as connection:
@@ -186,8 +192,8 @@ class Runs:
                 )
                 or 0
             )
-            is_refused = num_vanished > max_prune * num_present
-            if num_vanished and not is_refused:
+            is_refused = may_prune and num_vanished > max_prune * num_present
+            if num_vanished and may_prune and not is_refused:
                 self._prune(connection, run, vanished)
             self._forget_read_failures(connection, run)
             connection.execute(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from commands import wait_for_chunks
 from embedctl.pipeline.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.integration
@@ -20,6 +21,8 @@ pytestmark = pytest.mark.integration
 NUM_KILLS = 20
 #: Milliseconds that the dummy model takes per step: long enough for kills to meet work of every kind.
 DELAY_MS = 25
+#: And where a run has to be still under way when the test looks.
+SLOW_MS = 1000
 SEED = 20261129
 
 
@@ -65,9 +68,9 @@ def run(home: Path, *arguments: str) -> str:
     return out
 
 
-def start(home: Path) -> None:
+def start(home: Path, delay_ms: int = DELAY_MS) -> None:
     home.mkdir(exist_ok=True)
-    run(home, "models", "add", "v1", f"dummy:16@{DELAY_MS}", "--chunk-tokens", "48", "--overlap", "0")
+    run(home, "models", "add", "v1", f"dummy:16@{delay_ms}", "--chunk-tokens", "48", "--overlap", "0")
 
 
 def store_process(home: Path) -> psutil.Process | None:
@@ -155,9 +158,9 @@ def test_the_store_process_killed_again_and_again_costs_the_run_nothing_but_time
 
 def test_ctrl_c_stops_at_the_next_step_and_says_how_to_go_on(tmp_path, corpus, stopped):
     calm = tmp_path / "calm"
-    start(calm)
+    start(calm, SLOW_MS)
     process = embedctl(calm, "index", str(corpus))
-    time.sleep(2.5)
+    wait_for_chunks(calm)
     process.send_signal(signal.SIGINT)
 
     code, _, err = finish(process)
@@ -165,22 +168,23 @@ def test_ctrl_c_stops_at_the_next_step_and_says_how_to_go_on(tmp_path, corpus, s
     assert code == 130
     assert "The same command goes on where it stopped" in err
     assert "Traceback" not in err
-    report = json.loads(run(calm, "index", str(corpus), "--json"))["runs"][0]
-    assert report["state"] == "done"
+    [run_status] = json.loads(run(calm, "status", "--json"))["runs"]
+    assert "stopped" in run_status["activity"]
 
 
 def test_a_second_index_of_the_same_source_is_refused_in_one_line_while_search_goes_on(tmp_path, corpus, stopped):
     calm = tmp_path / "calm"
-    start(calm)
-    first = embedctl(calm, "index", str(corpus), "--json")
-    time.sleep(2.0)
+    start(calm, SLOW_MS)
+    first = embedctl(calm, "index", str(corpus))
+    wait_for_chunks(calm)
 
     code, _, err = finish(embedctl(calm, "index", str(corpus)))
     searched = finish(embedctl(calm, "search", "a paragraph", "--model", "v1", "--json"))
 
-    assert first.poll() is None, "the first command ended too early for this test"
+    assert first.poll() is None
     assert (code, err.count("\n")) == (1, 1)
     assert "is being indexed" in err
     assert searched[0] == 0
     assert json.loads(searched[1])["hits"]
-    assert finish(first)[0] == 0
+    first.send_signal(signal.SIGTERM)
+    assert finish(first)[0] == 130

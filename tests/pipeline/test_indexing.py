@@ -253,3 +253,22 @@ class UnusedStore:
 
     def close(self):
         """Nothing is open."""
+
+
+def test_nothing_is_pruned_when_a_record_could_not_be_told_by_its_id(rehearsal):
+    rehearsal.index([Record("a", "the first"), Record("b", "the second")])
+
+    done = rehearsal.index([Record("a", "the first"), Unreadable("line 2", 1, "Not JSON.", stage="line")])
+
+    assert (done.report.exit_code, done.documents["pruned"]) == (3, 0)
+    assert len(rehearsal.points()) == 2
+
+
+def test_a_point_knows_its_page_and_not_all_pages(rehearsal):
+    pages = ["words of the first page.", "words of the second page.", "words of the third page."]
+    text = "\n\n".join(pages)
+    starts = [text.index(page) for page in pages]
+
+    rehearsal.index([Record("a.pdf", text, {"pages": starts}, reader="pdf/1")])
+
+    assert [point.payload["metadata"] for point in rehearsal.points()] == [{"page": n} for n in (1, 2, 3)]
