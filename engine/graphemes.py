@@ -1,6 +1,6 @@
 """Where a text may be cut without tearing what a reader sees as one character."""
 
-import regex  # type: ignore[import-untyped]
+import regex
 
 _CLUSTER = regex.compile(r"\X")
 #: Characters that begin a cluster of their own: counting clusters may start at the last one before the cut.
