@@ -49,7 +49,7 @@ class EmbeddingEngine(Protocol):
     def counters(self) -> EngineCounters: ...
 
     def step(self, packed: PackedBatch) -> LazyTensor:
-        """Compute one batch, past the lanes and the checks of `submit`."""
+        """Compute one batch, past the lanes, checks and counters of `submit`."""
         ...
 
     def submit(

@@ -11,11 +11,10 @@ from transformers import PreTrainedModel
 
 from embedctl.engine.config import EngineConfig
 from embedctl.engine.errors import InvalidEngineConfig, OutOfMemory, SelfCheckFailed, UnsupportedModel
-from embedctl.engine.head import Head
+from embedctl.engine.head import Head, vectors_of
 from embedctl.engine.lazy import LazyTensor, ReadyTensor
 from embedctl.engine.linear import block_linears, is_blocked_available
 from embedctl.engine.packing import PackedBatch
-from embedctl.engine.pooling import PackedStates
 from embedctl.engine.selfcheck import SelfCheck
 from embedctl.engine.spec import ModelSpec
 from embedctl.engine.threads import num_usable_cores
@@ -82,15 +81,6 @@ class TransformerEncoder:
         with self._lock, torch.inference_mode(), _out_of_memory_translated():
             vectors = vectors_of(self._spec, transformer, self._head, packed)
             return ReadyTensor(vectors.numpy(force=True))
-
-
-def vectors_of(spec: ModelSpec, transformer: Transformer, head: Head, packed: PackedBatch) -> torch.Tensor:
-    """(num_sequences, embedding_dim) float32."""
-    hidden = transformer(packed).float()
-    cu_seqlens = torch.from_numpy(packed.cu_seqlens).to(hidden.device, torch.int64)
-    has_skipped = not spec.include_prompt and packed.num_prompt_tokens.any()
-    num_skipped = torch.from_numpy(packed.num_prompt_tokens).to(cu_seqlens) if has_skipped else None
-    return head(PackedStates(hidden, cu_seqlens, num_skipped))
 
 
 def load_encoder(

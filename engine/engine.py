@@ -17,11 +17,10 @@ from embedctl.engine.lanes import Lane
 from embedctl.engine.lazy import LazyTensor, Vectors
 from embedctl.engine.packing import PackedBatch, TokenIds
 from embedctl.engine.request import Request
-from embedctl.engine.scheduler import Scheduler, StepLimit
+from embedctl.engine.scheduler import Encoder, Scheduler, StepLimit
 from embedctl.engine.spec import ModelSpec
 
 if TYPE_CHECKING:
-    from embedctl.engine.encoder import TransformerEncoder
     from embedctl.engine.tokenizer import TextTokenizer
 
 #: Tokens of one CPU step: large enough for full matrix products, small enough that activations stay in the
@@ -68,7 +67,7 @@ class Engine:
     def __init__(
         self,
         spec: ModelSpec,
-        encoder: "TransformerEncoder",
+        encoder: Encoder,
         limit: StepLimit,
         config: EngineConfig = _DEFAULTS,
     ) -> None:
@@ -124,7 +123,7 @@ class Engine:
     ) -> "Future[Vectors]":
         check_token_ids(token_ids, self.max_tokens, self._encoder.vocab_size)
         request = Request(token_ids, num_prompt_tokens, self.embedding_dim, on_step)
-        if token_ids:
+        if len(token_ids):
             self._scheduler.submit(request, lane)
         else:
             request.deliver([], np.empty((0, self.embedding_dim), dtype=np.float32), [])

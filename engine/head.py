@@ -7,8 +7,10 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from embedctl.engine.errors import ModelFilesError, UnsupportedModel
+from embedctl.engine.packing import PackedBatch
 from embedctl.engine.pooling import PackedStates, check_poolings, pool
 from embedctl.engine.spec import DenseSpec, ModelSpec
+from embedctl.engine.transformer import Transformer
 
 #: Names are an allow-list: nothing is imported because a model's file says so.
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -37,6 +39,15 @@ class Head:
         # Cut first: a cut unit vector is no unit vector.
         vectors = vectors[:, : self.embedding_dim]
         return normalize(vectors, dim=1) if self._spec.normalize else vectors
+
+
+def vectors_of(spec: ModelSpec, transformer: Transformer, head: Head, packed: PackedBatch) -> torch.Tensor:
+    """(num_sequences, embedding_dim) float32."""
+    hidden = transformer(packed).float()
+    cu_seqlens = torch.from_numpy(packed.cu_seqlens).to(hidden.device, torch.int64)
+    has_skipped = not spec.include_prompt and packed.num_prompt_tokens.any()
+    num_skipped = torch.from_numpy(packed.num_prompt_tokens).to(cu_seqlens) if has_skipped else None
+    return head(PackedStates(hidden, cu_seqlens, num_skipped))
 
 
 def _checked_dimensions(spec: ModelSpec, dimensions: int | None) -> int:

@@ -18,7 +18,7 @@ def check_token_ids(token_ids: Sequence[TokenIds], max_tokens: int, vocab_size: 
             raise InputTooLong(len(ids), max_tokens)
         if not len(ids):
             raise InvalidInput(f"Input {index} has no tokens.")
-    if token_ids and vocab_size is not None:
+    if len(token_ids) and vocab_size is not None:
         ids = np.concatenate(token_ids)
         if ids.min() < 0 or ids.max() >= vocab_size:
             raise InvalidInput(f"An input has a token id outside of the model's vocabulary of {vocab_size}.")

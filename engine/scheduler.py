@@ -28,6 +28,18 @@ class Encoder(Protocol):
     """What computes a step. Raises OutOfMemory when the device has too little memory for it."""
 
     @property
+    def embedding_dim(self) -> int: ...
+
+    @property
+    def precision(self) -> str: ...
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
     def is_padded(self) -> bool:
         """True when the device computes rows x longest instead of the sum of the lengths."""
         ...

@@ -46,10 +46,8 @@ class SelfCheck:
         """Raises SelfCheckFailed, with the model's type, when a vector differs or nothing runs."""
         packed = pack(self.sequences)
         try:
-            states = PackedStates(
-                transformer(packed).float(), torch.from_numpy(packed.cu_seqlens).long(), None
-            )
-            worst = torch.cosine_similarity(self.head(states), self.reference).min().item()
+            vectors = vectors_of(self.spec, transformer, self.head, packed)
+            worst = torch.cosine_similarity(vectors, self.reference).min().item()
         except Exception as error:
             raise SelfCheckFailed(f"{self._path(transformer)} does not run: {error}") from error
         if not worst >= self.threshold:
@@ -64,7 +62,8 @@ class SelfCheck:
 
 
 def _pooled_alone(model: PreTrainedModel, ids: TokenIds) -> PackedStates:
-    return PackedStates(states_alone(model, ids).float(), torch.tensor([0, len(ids)]), None)
+    hidden = states_alone(model, ids).float()
+    return PackedStates(hidden, torch.tensor([0, len(ids)], device=hidden.device), None)
 
 
 def _random_sequences(spec: ModelSpec, model: PreTrainedModel) -> list[TokenIds]:
