@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from embedctl.engine.errors import SelfCheckFailed
-from embedctl.engine.head import Head
+from embedctl.engine.head import Head, vectors_of
 from embedctl.engine.packing import TokenIds, pack
 from embedctl.engine.pooling import PackedStates
 from embedctl.engine.spec import ModelSpec
