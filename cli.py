@@ -42,7 +42,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Turn documents into a search index, keep it up to date, and search it. Begin with: embedctl index PATH",
+    help="Turn documents into a search index, keep it current, search it. Begin with `embedctl index PATH`.",
 )
 models_app = typer.Typer(no_args_is_help=True, help="Versions: labels bound to one model and one chunking.")
 failed_app = typer.Typer(no_args_is_help=True, help="Documents and chunks that could not be indexed.")
@@ -55,7 +55,9 @@ Index = Annotated[str | None, typer.Option("--index", help="The index; `docs` un
 
 @app.callback()
 def configure(
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Log details, and tracebacks of errors.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Log details, and tracebacks of errors.")
+    ] = False,
 ) -> None:
     root = logging.getLogger()
     root.handlers = [_StderrLog()]
@@ -76,11 +78,15 @@ def index(
     source: Annotated[
         str | None, typer.Option(help="Label of the source; the last part of its path unless given.")
     ] = None,
-    rebind: Annotated[bool, typer.Option("--rebind", help="The labelled source has moved to this path.")] = False,
+    rebind: Annotated[
+        bool, typer.Option("--rebind", help="The labelled source has moved to this path.")
+    ] = False,
     include: Annotated[
         list[str] | None, typer.Option(help="Read only files that match, as in .gitignore. May be repeated.")
     ] = None,
-    exclude: Annotated[list[str] | None, typer.Option(help="Leave out files that match. May be repeated.")] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="Leave out files that match. May be repeated.")
+    ] = None,
     no_ignore: Annotated[
         bool, typer.Option("--no-ignore", help="Read what .gitignore files exclude, too.")
     ] = False,
@@ -127,8 +133,8 @@ def search(
     json: Json = False,
 ) -> None:
     """Search the live index: the query is embedded by the very model that embedded the documents."""
-    from embedctl.pipeline.search_command import search_index
     from embedctl.pipeline.display import show_hits
+    from embedctl.pipeline.search_command import search_index
 
     with _session() as session:
         result = search_index(session, text, k, index=index, model=model, by_chunk=by_chunk)
@@ -180,7 +186,8 @@ def models_add(
     ref: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A folder, a hub id with --revision, or pkg:PACKAGE/FOLDER of an installed package."
+            metavar="MODEL",
+            help="A folder, a hub id with --revision, or pkg:PACKAGE/FOLDER of an installed package.",
         ),
     ],
     revision: Annotated[str | None, typer.Option(help="Commit of a hub model, 40 hex digits.")] = None,

@@ -1,1 +1,2 @@
-"""Token ids in, vectors out. Imports nothing of embedctl outside this folder; torch only when a model is used."""
+"""Token ids in, vectors out. Imports nothing of embedctl outside this folder; torch only when a model is
+used."""

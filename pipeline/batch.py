@@ -14,7 +14,7 @@ import numpy.typing as npt
 from embedctl.engine.base import EmbeddingEngine
 from embedctl.engine.errors import EngineDied, EngineError, InvalidVector
 from embedctl.pipeline.cache import VectorCache
-from embedctl.pipeline.errors import CollectionMissing, DiskFull, EmbedctlError, ForeignCollection, StoreError
+from embedctl.pipeline.errors import CollectionMissing, EmbedctlError, ForeignCollection, StoreError
 from embedctl.pipeline.ledger.batches import BatchResult, ClaimedBatch, DeadChunk, LeaseLost
 from embedctl.pipeline.ledger.ledger import Ledger
 from embedctl.pipeline.ledger.runs import Run
@@ -33,7 +33,7 @@ RETRY_WAIT_S = 2.0
 POLL_S = 0.2
 
 
-class Interrupted(Exception):  # noqa: N818  (a request, not an error)
+class Interrupted(Exception):
     """Somebody asked this process to stop; the batch goes back."""
 
 
@@ -81,8 +81,8 @@ class Work:
 def embed_batch(worker: Worker, claim: ClaimedBatch) -> None:
     """Claimed -> load -> embed -> upsert -> complete.
 
-    A batch that cannot be worked on for a passing reason goes back to the queue, consuming nothing. Errors that end the run (engine
-    dead, disk full, foreign collection) are raised after the batch went back.
+    A batch that cannot be worked on for a passing reason goes back to the queue, consuming nothing. Errors
+    that end the run (engine dead, disk full, foreign collection) are raised after the batch went back.
     """
     work = Work(claim, decode_chunks(claim.payload))
     try:
@@ -133,11 +133,14 @@ def embed_missing(worker: Worker, work: Work) -> None:
 
 
 def upsert_points(worker: Worker, work: Work) -> list[DeadChunk]:
-    """Write the points that are still wanted, acknowledged. Returns the chunks that died, here or in the engine."""
+    """Write the points that are still wanted, acknowledged. Returns the chunks that died, here or in the
+    engine."""
     keys = {_key(chunk) for chunk in work.chunks}
     current = worker.ledger.batches.current(work.claim, worker.run, keys)
     chunks = [chunk for chunk in work.chunks if _key(chunk) in current]
-    dead = [_dead(chunk, *work.reasons[chunk.input_hash]) for chunk in chunks if chunk.input_hash in work.reasons]
+    dead = [
+        _dead(chunk, *work.reasons[chunk.input_hash]) for chunk in chunks if chunk.input_hash in work.reasons
+    ]
     alive = [chunk for chunk in chunks if chunk.input_hash in work.vectors]
     work.is_upserting = True
     if alive:
@@ -191,9 +194,7 @@ def _compute(
     work.num_tokens += sum(chunk.num_tokens for chunk in chunks)
 
 
-def _run_engine(
-    worker: Worker, work: Work, engine: EmbeddingEngine, chunks: Sequence[QueuedChunk]
-) -> Vector:
+def _run_engine(worker: Worker, work: Work, engine: EmbeddingEngine, chunks: Sequence[QueuedChunk]) -> Vector:
     future = engine.submit(
         [chunk.token_ids for chunk in chunks],
         num_prompt_tokens=[chunk.num_prompt_tokens for chunk in chunks],

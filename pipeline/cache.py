@@ -19,7 +19,8 @@ ENTRY_OVERHEAD_BYTES = 64
 
 
 class VectorCache(Protocol):
-    """Vectors of inputs that were computed before. A cache may forget anything at any time, and never fails its caller."""
+    """Vectors of inputs that were computed before. A cache may forget anything at any time, and never fails
+    its caller."""
 
     def get(self, keys: Sequence[str]) -> dict[str, Vector]:
         """keys: input hashes. The ones that are known: hash -> (dim,) float32."""
@@ -46,7 +47,8 @@ class NoCache:
 class SqliteCache:
     """Least recently used vectors of one space in a file shared by all spaces, bounded by bytes.
 
-    Thread-safe, and safe between processes. A file that cannot be read or written (damaged, disk full) makes it forget, not fail.
+    Thread-safe, and safe between processes. A file that cannot be read or written (damaged, disk full) makes
+    it forget, not fail.
     """
 
     def __init__(self, path: Path, space_id: str, max_bytes: int) -> None:
@@ -59,7 +61,9 @@ class SqliteCache:
         found: dict[str, Vector] = {}
         with self._forgiving() as connection:
             for key in sorted(set(keys)):
-                row = connection.execute("SELECT vector FROM vectors WHERE key = ?", (self._key(key),)).fetchone()
+                row = connection.execute(
+                    "SELECT vector FROM vectors WHERE key = ?", (self._key(key),)
+                ).fetchone()
                 if row is not None:
                     found[key] = np.frombuffer(row[0], np.float32)
             self._touch(connection, found)
@@ -71,7 +75,8 @@ class SqliteCache:
             now = self._next_use(connection)
             # sorted keys land in neighbouring pages of the tree
             rows = [
-                (self._key(key), np.ascontiguousarray(vectors[key], np.float32).tobytes(), now) for key in sorted(vectors)
+                (self._key(key), np.ascontiguousarray(vectors[key], np.float32).tobytes(), now)
+                for key in sorted(vectors)
             ]
             # an upsert, not a replace: a replaced row would not pass through the trigger that counts bytes
             connection.executemany(
@@ -84,10 +89,10 @@ class SqliteCache:
 
     def size_bytes(self) -> int:
         """What the entries take, of all spaces."""
-        size = 0
+        sizes: list[int] = []
         with self._forgiving() as connection:
-            size = self._size(connection)
-        return size
+            sizes.append(self._size(connection))
+        return sum(sizes)
 
     def close(self) -> None:
         with self._lock:
@@ -154,10 +159,14 @@ def _open(path: Path) -> sqlite3.Connection:
 def _prepared(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=OFF")  # losing the newest entries in a power cut costs a computation
+    connection.execute(
+        "PRAGMA synchronous=OFF"
+    )  # losing the newest entries in a power cut costs a computation
     connection.executescript(
         f"""
-        CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL, used INTEGER NOT NULL);
+        CREATE TABLE IF NOT EXISTS vectors (
+            key BLOB PRIMARY KEY, vector BLOB NOT NULL, used INTEGER NOT NULL
+        );
         CREATE INDEX IF NOT EXISTS vectors_used ON vectors (used);
         CREATE TABLE IF NOT EXISTS size (id INTEGER PRIMARY KEY CHECK (id = 1), num_bytes INTEGER NOT NULL);
         INSERT OR IGNORE INTO size VALUES (1, 0);

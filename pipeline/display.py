@@ -80,9 +80,12 @@ def duration(seconds: float) -> str:
 
 
 def show_report(report: RunReport, notes: Sequence[str]) -> None:
-    """The run's summary, with every count that is not zero, the reader's notes, and what to do about what went wrong."""
+    """The run's summary, with every count that is not zero, the reader's notes, and what to do about what
+    went wrong."""
     run, planned = report.run, report.planned
-    note(f"Indexed {run.source} into {report.index} ({report.model}) in {duration(run.busy_s)}, run {run.id}.")
+    note(
+        f"Indexed {run.source} into {report.index} ({report.model}) in {duration(run.busy_s)}, run {run.id}."
+    )
     documents = [
         (planned.embedded, "embedded"),
         (planned.payload_only, "with new metadata only"),
@@ -113,15 +116,20 @@ def advice(report: RunReport) -> Iterator[str]:
     """What the user should know or do, one line each."""
     run = report.run
     if report.num_failed:
-        yield f"{report.num_failed:,} documents failed; see `embedctl failed ls`. The next `embedctl index` tries them again."
+        yield (
+            f"{report.num_failed:,} documents failed; see `embedctl failed ls`. "
+            "The next `embedctl index` tries them again."
+        )
     if run.not_pruned:
         yield (
-            f"{run.not_pruned:,} documents are gone from source {run.source!r}, more than may go at once, so they stay searchable. "
+            f"{run.not_pruned:,} documents are gone from source {run.source!r}, more than may go at once, "
+            "so they stay searchable. "
             "If that is right, run again with `--max-prune 1`."
         )
     if run.store_surplus:
         yield (
-            f"The store holds {abs(run.store_surplus):,} points {'more' if run.store_surplus > 0 else 'fewer'} for source "
+            f"The store holds {abs(run.store_surplus):,} points "
+            f"{'more' if run.store_surplus > 0 else 'fewer'} for source "
             f"{run.source!r} than the ledger counts: one of them was changed or restored from outside."
         )
 
@@ -138,7 +146,9 @@ def show_hits(result: SearchResult, query: str) -> None:
         console.print(f"Nothing found in {result.collection.name}.")
     width = max(40, min(console.width, 110) - 5)
     for number, hit in enumerate(result.hits, 1):
-        console.print(f"{number:2}. {hit.score:.3f}  {hit.source}/{hit.doc_id} [{hit.start}:{hit.end}]", style="bold")
+        console.print(
+            f"{number:2}. {hit.score:.3f}  {hit.source}/{hit.doc_id} [{hit.start}:{hit.end}]", style="bold"
+        )
         console.print(f"     {snippet(hit.text, query, 2 * width)}", soft_wrap=False)
 
 
@@ -149,7 +159,9 @@ def show_status(status: Status) -> None:
         return
     from rich.table import Table
 
-    table = Table("index", "model", "state", "documents", "chunks", "failures", "sources", box=None, pad_edge=False)
+    table = Table(
+        "index", "model", "state", "documents", "chunks", "failures", "sources", box=None, pad_edge=False
+    )
     for row in status.collections:
         totals = row.totals
         table.add_row(
@@ -180,7 +192,8 @@ def show_failures(failures: Sequence[Failure]) -> None:
         chunk = f" chunk {failure.ordinal}" if failure.ordinal >= 0 else ""
         times = "once" if failure.attempts == 1 else f"{failure.attempts} times"
         console.print(
-            f"{failure.id}  {failure.source}/{failure.doc_id}{chunk}  ({failure.stage}, tried {times})  {failure.reason}",
+            f"{failure.id}  {failure.source}/{failure.doc_id}{chunk}  ({failure.stage}, tried {times})  "
+            f"{failure.reason}",
             soft_wrap=True,
         )
 

@@ -54,7 +54,12 @@ def index_sources(session: Session, options: IndexOptions, *, show: bool = True)
 
 
 def _run(
-    session: Session, options: IndexOptions, label: str, source: CountingSource, target: Target, stop: threading.Event
+    session: Session,
+    options: IndexOptions,
+    label: str,
+    source: CountingSource,
+    target: Target,
+    stop: threading.Event,
 ) -> RunReport:
     max_prune = session.settings.max_prune if options.max_prune is None else options.max_prune
     with progress_display() as on_progress:

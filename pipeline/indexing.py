@@ -62,13 +62,16 @@ def index_source(
 ) -> RunReport:
     """Index a source into a collection, or go on where an earlier command was stopped or killed.
 
-    Returns the report of the closed run. Raises Stopped when `stop` was set, RunBusy when another process has the run.
+    Returns the report of the closed run. Raises Stopped when `stop` was set, RunBusy when another process has
+    the run.
     """
     session.store.create_collection(target.collection)
     lease_s = session.settings.lease_s
     run, was_resumed = session.ledger.runs.open(target.collection.name, label, session.owner, lease_s)
     if was_resumed:
-        logger.info("Run %d goes on where it stopped", run.id, extra={"action": "run_resumed", "run_id": run.id})
+        logger.info(
+            "Run %d goes on where it stopped", run.id, extra={"action": "run_resumed", "run_id": run.id}
+        )
     running = _Running(session, target, run, source, max_prune, stop, on_progress)
     running.until_closed()
     return report_run(session.ledger, session.ledger.runs.reload(run), was_resumed=was_resumed)
@@ -130,7 +133,8 @@ class _Running:
                 self._made_worker.cache.close()
             self._leave()
 
-    # -- the caller's thread ------------------------------------------------------------------------------------
+    # -- the caller's thread
+    # ------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         """Tick and show progress until the run is closed, an error occurs or a stop is asked for."""
@@ -182,7 +186,8 @@ class _Running:
         busy_s, self._busy_since = now - self._busy_since, now
         return busy_s
 
-    # -- reader and workers -------------------------------------------------------------------------------------
+    # -- reader and workers
+    # -------------------------------------------------------------------------------------
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
@@ -276,6 +281,8 @@ class _Rate:
 
     def update(self, num_tokens: int) -> float:
         now = time.monotonic()
-        self._samples = [(at, number) for at, number in self._samples if now - at < 10.0] + [(now, num_tokens)]
+        self._samples = [(at, number) for at, number in self._samples if now - at < 10.0] + [
+            (now, num_tokens)
+        ]
         (first_at, first), (last_at, last) = self._samples[0], self._samples[-1]
         return (last - first) / (last_at - first_at) if last_at > first_at else 0.0

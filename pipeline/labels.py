@@ -1,4 +1,5 @@
-"""Names that users choose, and what they may look like: they become names of collections, files and aliases."""
+"""Names that users choose, and what they may look like: they become names of collections, files and
+aliases."""
 
 import re
 
@@ -14,7 +15,8 @@ def checked_index(name: str) -> str:
     """The name, or a UsageError that says what an index may be called."""
     if len(name) > MAX_LENGTH or not re.fullmatch(INDEX_PATTERN, name):
         raise UsageError(
-            f"{name!r} cannot be the name of an index: take letters, digits, - and _, but no __, at most {MAX_LENGTH}."
+            f"{name!r} cannot be the name of an index: take letters, digits, - and _, but no __, at most "
+            f"{MAX_LENGTH}."
         )
     return name
 
@@ -23,7 +25,8 @@ def checked_version(label: str) -> str:
     """The label, or a UsageError that says what a version may be called."""
     if len(label) > MAX_LENGTH or not re.fullmatch(VERSION_PATTERN, label):
         raise UsageError(
-            f"{label!r} cannot be the label of a version: take letters, digits, ., - and _, but no __, at most {MAX_LENGTH}."
+            f"{label!r} cannot be the label of a version: take letters, digits, ., - and _, but no __, at "
+            f"most {MAX_LENGTH}."
         )
     return label
 
@@ -32,6 +35,7 @@ def checked_source(label: str) -> str:
     """The label, or a UsageError that says how to give another."""
     if not label or len(label) > 255 or "/" in label or not label.isprintable():
         raise UsageError(
-            f"{label!r} cannot be the label of a source: give another, without / and at most 255 long, with `--source NAME`."
+            f"{label!r} cannot be the label of a source: give another, without / and at most 255 long, "
+            "with `--source NAME`."
         )
     return label

@@ -43,7 +43,9 @@ class VersionList:
         from rich.table import Table
 
         console = stdout_console()
-        table = Table("label", "space", "model", "precision", "dimensions", "chunking", box=None, pad_edge=False)
+        table = Table(
+            "label", "space", "model", "precision", "dimensions", "chunking", box=None, pad_edge=False
+        )
         for version in self.versions:
             table.add_row(
                 version.label,

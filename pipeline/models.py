@@ -119,7 +119,8 @@ def _resolve_hub(ref: str, revision: str | None, hub_token: str | None) -> Model
     if revision is None or not _COMMIT.fullmatch(revision):
         raise UsageError(
             f"{ref} is no folder here, and as a hub id it needs a pinned revision, as branches change: "
-            f"add --revision with the 40 hex digits of a commit, listed at https://huggingface.co/{ref}/commits/main."
+            "add --revision with the 40 hex digits of a commit, listed at "
+            f"https://huggingface.co/{ref}/commits/main."
         )
     folder = _require_model(_download(ref, revision, hub_token))
     return ModelFiles(folder, {"ref": ref, "kind": "hub", "revision": revision, "path": str(folder)})

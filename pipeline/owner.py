@@ -1,4 +1,5 @@
-"""Who holds a lease: a process on a host, named so that others on the host can tell whether it still lives."""
+"""Who holds a lease: a process on a host, named so that others on the host can tell whether it still
+lives."""
 
 import os
 import socket
@@ -25,7 +26,8 @@ def new_owner() -> str:
 
 
 def is_known_dead(owner: str) -> bool:
-    """True when the owner's process was on this host and is gone. False says nothing: it may live, or live elsewhere."""
+    """True when the owner's process was on this host and is gone. False says nothing: it may live, or live
+    elsewhere."""
     try:
         host, pid, started, _ = owner.rsplit("|", 3)
     except ValueError:

@@ -25,7 +25,8 @@ class QueuedDocument:
 class QueuedChunk:
     """One chunk on its way to the engine.
 
-    text: `canonical_text[start:end]`. token_ids: (n,) int32, the whole model input. input_hash: hash of that input.
+    text: `canonical_text[start:end]`. token_ids: (n,) int32, the whole model input. input_hash: hash of that
+    input.
     page: where it begins, from 1, in a document that has pages.
     """
 
@@ -95,7 +96,15 @@ def decode_chunks(payload: bytes) -> list[QueuedChunk]:
     rest = [table.column(name).to_pylist() for name in ("num_prompt_tokens", "input_hash", "page")]
     return [
         QueuedChunk(
-            documents[document], ordinal, start, end, text, values[offsets[i] : offsets[i + 1]], prompt, key, page
+            documents[document],
+            ordinal,
+            start,
+            end,
+            text,
+            values[offsets[i] : offsets[i + 1]],
+            prompt,
+            key,
+            page,
         )
         for i, (document, ordinal, start, end, text, prompt, key, page) in enumerate(
             zip(*columns, *rest, strict=True)
@@ -103,14 +112,15 @@ def decode_chunks(payload: bytes) -> list[QueuedChunk]:
     ]
 
 
-def pack_chunks(chunks: Iterable[QueuedChunk], batch_tokens: int, batch_chunks: int) -> list[list[QueuedChunk]]:
-    """Cut a stream of chunks into batches of at most so many tokens and chunks; a larger chunk is a batch of its own."""
+def pack_chunks(
+    chunks: Iterable[QueuedChunk], batch_tokens: int, batch_chunks: int
+) -> list[list[QueuedChunk]]:
+    """Cut a stream of chunks into batches of at most so many tokens and chunks; a larger chunk is a batch of
+    its own."""
     packed: list[list[QueuedChunk]] = []
     num_tokens = 0
     for chunk in chunks:
-        is_full = packed and (
-            num_tokens + chunk.num_tokens > batch_tokens or len(packed[-1]) >= batch_chunks
-        )
+        is_full = packed and (num_tokens + chunk.num_tokens > batch_tokens or len(packed[-1]) >= batch_chunks)
         if not packed or is_full:
             packed.append([])
             num_tokens = 0

@@ -23,7 +23,8 @@ from embedctl.pipeline.readers.records import LINE_STAGE
 
 logger = logging.getLogger(__name__)
 
-#: A window is planned when it has so many documents or characters, or is so old: a first batch should not wait for a big one.
+#: A window is planned when it has so many documents or characters, or is so old: a first batch should not
+#: wait for a big one.
 WINDOW_DOCUMENTS = 512
 WINDOW_CHARS = 400_000
 WINDOW_S = 0.5
@@ -61,7 +62,8 @@ class Pending:
 
 
 class ObservationNumbers:
-    """One number per window of documents: drawn before the first of them is opened, so before each of them is."""
+    """One number per window of documents: drawn before the first of them is opened, so before each of them
+    is."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -80,8 +82,10 @@ class ObservationNumbers:
 class Planner:
     """Reads a source to its end and plans it for one run; one thread.
 
-    chunker: called for the first document that must be cut, so that an unchanged source never loads a tokenizer.
-    on_queued: told after each window that batches may have been queued. wait_for_room: blocks while too much is ready.
+    chunker: called for the first document that must be cut, so that an unchanged source never loads a
+    tokenizer.
+    on_queued: told after each window that batches may have been queued. wait_for_room: blocks while too much
+    is ready.
     """
 
     def __init__(
@@ -103,7 +107,8 @@ class Planner:
         self._wait_for_room = wait_for_room
         self._should_stop = should_stop
         self._num_named = 0
-        #: False once a record could not even be told by its id: it may be any of those that seem to have vanished.
+        #: False once a record could not even be told by its id: it may be any of those that seem to have
+        #: vanished.
         self.may_prune = True
 
     def plan_source(self, source: Source) -> bool:

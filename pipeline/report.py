@@ -64,7 +64,8 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run has got. backlog_tokens: queued or being embedded; of documents not read yet nothing is known."""
+    """How far a run has got. backlog_tokens: queued or being embedded; of documents not read yet nothing is
+    known."""
 
     index: str
     model: str

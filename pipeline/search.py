@@ -32,7 +32,8 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The hits, best first, and the version, space and collection that they and the query's vector belong to."""
+    """The hits, best first, and the version, space and collection that they and the query's vector belong
+    to."""
 
     collection: Collection
     hits: Sequence[SearchHit]
@@ -55,7 +56,8 @@ def search(
     *,
     by_chunk: bool = False,
 ) -> SearchResult:
-    """The k nearest documents (or chunks). `engine` is that of the collection's version: the caller resolves both as one."""
+    """The k nearest documents (or chunks). `engine` is that of the collection's version: the caller resolves
+    both as one."""
     vector = engine.embed([query], "query")[0].astype(np.float32, copy=False)
     limit = k if by_chunk else k * CHUNKS_PER_DOCUMENT
     while True:
@@ -76,7 +78,8 @@ def best_per_document(hits: Sequence[SearchHit]) -> list[SearchHit]:
 
 
 def snippet(text: str, query: str, num_chars: int) -> str:
-    """The part of a chunk with the most words of the query, as one line of at most `num_chars`, cut at words."""
+    """The part of a chunk with the most words of the query, as one line of at most `num_chars`, cut at
+    words."""
     line = " ".join(text.split())
     if len(line) <= num_chars:
         return line

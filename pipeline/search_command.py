@@ -16,7 +16,8 @@ def search_index(
     model: str | None = None,
     by_chunk: bool = False,
 ) -> SearchResult:
-    """Search the index's live collection, or the one of `model`. Collection and engine are resolved as one unit."""
+    """Search the index's live collection, or the one of `model`. Collection and engine are resolved as one
+    unit."""
     if not query.strip():
         raise UsageError("The query is empty; say what to look for.")
     row = _collection(session, index or session.settings.index, model)
@@ -35,6 +36,7 @@ def _collection(session: Session, index: str, model: str | None) -> CollectionRo
     row = session.ledger.collections.find(collection_name(index, model))
     if row is None:
         raise NothingLive(
-            f"Index {index!r} has no collection at {model}; make one with `embedctl index PATH --model {model}`."
+            f"Index {index!r} has no collection at {model}; make one with `embedctl index PATH --model "
+            f"{model}`."
         )
     return row

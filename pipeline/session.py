@@ -13,7 +13,8 @@ from embedctl.pipeline.stores.base import VectorStore
 
 
 class Session:
-    """Opens the ledger at once and the store when it is first used. Close it, or use it as a context manager."""
+    """Opens the ledger at once and the store when it is first used. Close it, or use it as a context
+    manager."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

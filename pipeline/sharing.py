@@ -14,7 +14,8 @@ Vector = npt.NDArray[np.float32]
 class SharedVectors:
     """Computations under way, and the newest finished ones within a bound of bytes. Thread-safe.
 
-    Every `claim` must be followed by `finish` for all hashes it returned as mine, also after an error: others wait for them.
+    Every `claim` must be followed by `finish` for all hashes it returned as mine, also after an error: others
+    wait for them.
     """
 
     def __init__(self, max_bytes: int = 32 * 1024 * 1024) -> None:
@@ -54,8 +55,8 @@ class SharedVectors:
             futures = [(self._running.pop(key), vectors.get(key)) for key in mine]
             for key, vector in vectors.items():
                 self._keep(key, vector)
-        for future, vector in futures:
-            future.set_result(vector)
+        for future, result in futures:
+            future.set_result(result)
 
     def _keep(self, key: str, vector: Vector) -> None:
         if key not in self._finished:

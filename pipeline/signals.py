@@ -16,7 +16,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that is set by the first signal; the second ends the process at once. Only in the main thread."""
+    """An event that is set by the first signal; the second ends the process at once. Only in the main
+    thread."""
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:

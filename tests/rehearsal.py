@@ -1,4 +1,5 @@
-"""Runs of `index` without files and models: documents given as records, a dummy engine, the real ledger and store."""
+"""Runs of `index` without files and models: documents given as records, a dummy engine, the real ledger and
+store."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +34,8 @@ class Record:
 
 
 class RecordSource:
-    """Yields records in order; an Unreadable as it is. Calls `on_read` after each item, as a file changes while it is read."""
+    """Yields records in order; an Unreadable as it is. Calls `on_read` after each item, as a file changes
+    while it is read."""
 
     def __init__(self, items: Sequence[Record | Unreadable], on_read: Any = None) -> None:
         self._items = items
@@ -67,7 +69,8 @@ class Rehearsal:
     """One home; every `index` is a command of its own with a session of its own."""
 
     def __init__(self, folder: Path, *, in_process: bool = True, **settings: str) -> None:
-        """in_process: the store without its process, which saves a second per test and changes nothing else."""
+        """in_process: the store without its process, which saves a second per test and changes nothing
+        else."""
         self.folder = folder
         self.in_process = in_process
         self.environ = {f"EMBEDCTL_{name.upper()}": value for name, value in settings.items()}
@@ -124,7 +127,8 @@ class Rehearsal:
         return [hit.payload["text"] for hit in self.points(source) if hit.payload["doc_id"] == doc_id]
 
     def contents(self, source: str = "notes") -> list[tuple[Any, ...]]:
-        """What is in the store, without what differs between two ways to the same end (generations and ids)."""
+        """What is in the store, without what differs between two ways to the same end (generations and
+        ids)."""
         keys = ("doc_id", "ordinal", "start", "end", "text", "input_hash", "metadata", "version", "space")
         return [tuple(hit.payload[key] for key in keys) for hit in self.points(source)]
 

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import Connection, bindparam, delete, func, select, update
+
 from embedctl.pipeline.errors import EmbedctlError
 from embedctl.pipeline.ledger.clock import now
 from embedctl.pipeline.ledger.database import Database
 from embedctl.pipeline.ledger.documents import record_failure
 from embedctl.pipeline.ledger.runs import OPEN_STATES, Run, count
 from embedctl.pipeline.ledger.tables import batches, documents, is_ready, runs, stragglers
-from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 
 class LeaseLost(EmbedctlError):
@@ -62,7 +63,8 @@ class Batches:
         self._db = db
 
     def claim(self, owner: str, lease_s: float, run_ids: Sequence[int]) -> ClaimedBatch | None:
-        """Take the oldest ready batch of these runs, in one statement; the attempt is counted before any work."""
+        """Take the oldest ready batch of these runs, in one statement; the attempt is counted before any
+        work."""
         candidate = (
             select(batches.c.id)
             .where(is_ready, batches.c.run_id.in_(run_ids), batches.c.not_before <= now())
@@ -106,7 +108,8 @@ class Batches:
             raise LeaseLost
 
     def current(self, batch: ClaimedBatch, run: Run, keys: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
-        """Of these (doc_id, generation) the ones still to be written. Raises LeaseLost unless the lease holds."""
+        """Of these (doc_id, generation) the ones still to be written. Raises LeaseLost unless the lease
+        holds."""
         wanted = set(keys)
         with self._db.read() as connection:
             held = select(batches.c.id).where(*_held(batch), batches.c.lease_until > now())
@@ -117,8 +120,9 @@ class Batches:
     def complete(self, batch: ClaimedBatch, run: Run, result: BatchResult) -> None:
         """Commit: count the batch for its documents and drop it, in one transaction.
 
-        Raises LeaseLost when another attempt has the batch; then nothing is counted. It counts for a document only where the
-        document's generation is still the batch's; a superseded one is swept, its points may have been written.
+        Raises LeaseLost when another attempt has the batch; then nothing is counted. It counts for a document
+        only where the document's generation is still the batch's; a superseded one is swept, its points may
+        have been written.
         """
         with self._db.write() as connection:
             if not connection.execute(delete(batches).where(*_held(batch))).rowcount:
@@ -128,7 +132,12 @@ class Batches:
             counted = {key for key in result.chunks if generations.get(key[0]) == key[1]}
             self._count_chunks(connection, run, result, counted)
             add_stragglers(
-                self._db, connection, run, batch, [doc_id for doc_id, _ in result.chunks.keys() - counted], 0.0
+                self._db,
+                connection,
+                run,
+                batch,
+                [doc_id for doc_id, _ in result.chunks.keys() - counted],
+                0.0,
             )
             for chunk in result.dead:
                 if (chunk.doc_id, chunk.generation) in counted:
@@ -160,16 +169,23 @@ class Batches:
                 chunks_dead=documents.c.chunks_dead + bindparam("number_dead"),
             ),
             [
-                {"key": doc_id, "number": result.chunks[doc_id, generation], "number_dead": dead[doc_id, generation]}
+                {
+                    "key": doc_id,
+                    "number": result.chunks[doc_id, generation],
+                    "number_dead": dead[doc_id, generation],
+                }
                 for doc_id, generation in sorted(counted)
             ],
         )
         settle_documents(connection, run, [doc_id for doc_id, _ in counted])
 
-    def release(self, batch: ClaimedBatch, run: Run, wait_s: float, doc_ids: Sequence[str], ends_at: float) -> None:
+    def release(
+        self, batch: ClaimedBatch, run: Run, wait_s: float, doc_ids: Sequence[str], ends_at: float
+    ) -> None:
         """Hand the batch back unharmed: another attempt may start after `wait_s`.
 
-        doc_ids: documents whose points this attempt may still be writing, until `ends_at`; empty before the upsert began.
+        doc_ids: documents whose points this attempt may still be writing, until `ends_at`; empty before the
+        upsert began.
         """
         with self._db.write() as connection:
             changed = connection.execute(
@@ -201,8 +217,14 @@ class Batches:
 
 
 def settle_documents(connection: Connection, run: Run, doc_ids: Sequence[str]) -> None:
-    """Move documents that have no chunk left: to partial with a dead chunk, else to cleaning, or complete when nothing is older."""
-    is_done = (*_of(run), documents.c.doc_id.in_(doc_ids), documents.c.state == "open", documents.c.chunks_left == 0)
+    """Move documents that have no chunk left: to partial with a dead chunk, else to cleaning, or complete
+    when nothing is older."""
+    is_done = (
+        *_of(run),
+        documents.c.doc_id.in_(doc_ids),
+        documents.c.state == "open",
+        documents.c.chunks_left == 0,
+    )
     connection.execute(update(documents).where(*is_done, documents.c.chunks_dead > 0).values(state="partial"))
     served = {"served": documents.c.generation}
     connection.execute(
@@ -212,9 +234,15 @@ def settle_documents(connection: Connection, run: Run, doc_ids: Sequence[str]) -
 
 
 def add_stragglers(
-    db: Database, connection: Connection, run: Run, batch: ClaimedBatch, doc_ids: Sequence[str], ends_at: float
+    db: Database,
+    connection: Connection,
+    run: Run,
+    batch: ClaimedBatch,
+    doc_ids: Sequence[str],
+    ends_at: float,
 ) -> None:
-    """Remember an attempt that may leave points of an old generation behind, until `ends_at` at the latest."""
+    """Remember an attempt that may leave points of an old generation behind, until `ends_at` at the
+    latest."""
     if not doc_ids:
         return
     rows = [
@@ -248,4 +276,4 @@ def _generations(
     )
     if lock:  # in the order of ids, so that two commits never wait for each other
         statement = statement.order_by(documents.c.doc_id).with_for_update()
-    return {doc_id: generation for doc_id, generation in connection.execute(statement)}
+    return {row.doc_id: row.generation for row in connection.execute(statement)}

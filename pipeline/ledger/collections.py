@@ -1,13 +1,15 @@
-"""Indexes and their collections: `docs` has one collection per version, and an alias row that names the live one."""
+"""Indexes and their collections: `docs` has one collection per version, and an alias row that names the live
+one."""
 
 from dataclasses import dataclass
 from typing import Any
+
+from sqlalchemy import Connection, Row, select, update
 
 from embedctl.pipeline.errors import EmbedctlError
 from embedctl.pipeline.ledger.clock import now
 from embedctl.pipeline.ledger.database import Database
 from embedctl.pipeline.ledger.tables import collections, indexes
-from sqlalchemy import Connection, Row, select, update
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,13 @@ class Collections:
         with self._db.write() as connection:
             row = {"name": index, "live_version": None, "created_at": now()}
             connection.execute(self._db.insert(indexes).values(row).on_conflict_do_nothing())
-            row = {"name": name, "index_name": index, "version": version, "state": "building", "created_at": now()}
+            row = {
+                "name": name,
+                "index_name": index,
+                "version": version,
+                "state": "building",
+                "created_at": now(),
+            }
             connection.execute(self._db.insert(collections).values(row).on_conflict_do_nothing())
             return _one(connection, name)
 
@@ -77,7 +85,8 @@ class Collections:
         if not building:
             return f"There is no index {index!r} here yet; make it with `embedctl index PATH`."
         return (
-            f"Index {index!r} is still being built at {', '.join(building)}; finish it with `embedctl index PATH`, or search what "
+            f"Index {index!r} is still being built at {', '.join(building)}; finish it with `embedctl "
+            "index PATH`, or search what "
             f"is there already with `--model {building[0]}`."
         )
 

@@ -27,7 +27,9 @@ class Database:
         try:
             parsed = make_url(url)
         except ArgumentError as exc:
-            raise LedgerError("database_url is not a database URL; use sqlite:///path or postgresql://...") from exc
+            raise LedgerError(
+                "database_url is not a database URL; use sqlite:///path or postgresql://..."
+            ) from exc
         self.name = parsed.render_as_string(hide_password=True)
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
         self.path = Path(parsed.database) if self.is_sqlite and parsed.database else None
@@ -37,10 +39,15 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A short write transaction; on SQLite it holds the write lock from the start, so it never has to upgrade."""
-        with self.translated(), self.engine.connect().execution_options(is_write=True) as connection:
-            with connection.begin():
-                yield connection
+        """A short write transaction; on SQLite it holds the write lock from the start, so it never has to
+        upgrade."""
+        options = {"is_write": True}
+        with (
+            self.translated(),
+            self.engine.connect().execution_options(**options) as connection,
+            connection.begin(),
+        ):
+            yield connection
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -94,7 +101,9 @@ def _translate(exc: DBAPIError, name: str) -> Exception:
     if "readonly" in lowered or "read-only" in lowered:
         return LedgerError(f"The ledger {name} is read-only; make its folder writable.")
     if "unable to open" in lowered:
-        return LedgerError(f"The ledger {name} cannot be opened; check that its folder exists and is writable.")
+        return LedgerError(
+            f"The ledger {name} cannot be opened; check that its folder exists and is writable."
+        )
     if "not a database" in lowered or "malformed" in lowered:
         return LedgerError(f"The ledger {name} is damaged ({reason}); restore it from a backup.")
     return LedgerError(f"The ledger {name} cannot be used: {reason}.")

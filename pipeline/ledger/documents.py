@@ -5,21 +5,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from sqlalchemy import Connection, bindparam, case, delete, func, select, update
+
 from embedctl.pipeline.document import Document, Unreadable
 from embedctl.pipeline.ledger.clock import now
 from embedctl.pipeline.ledger.collections import bump_epoch
 from embedctl.pipeline.ledger.database import Database
 from embedctl.pipeline.ledger.runs import Run, check_fence, count
 from embedctl.pipeline.ledger.tables import batches, documents, failures
-from sqlalchemy import Connection, Row, bindparam, case, delete, func, select, update
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentRow:
     """The ledger's row of one document in one collection.
 
-    state: open (planned, chunks left), cleaning (served, older points left), complete, partial (a chunk is dead; the older
-    generation stays), pruning (removed, points left), gone.
+    state: open (planned, chunks left), cleaning (served, older points left), complete, partial (a chunk is
+    dead; the older generation stays), pruning (removed, points left), gone.
     generation: the last one given out. served: the last one whose points are all acknowledged.
     """
 
@@ -61,8 +62,9 @@ class Decision(StrEnum):
 def decide(row: DocumentRow | None, document: Document, scan: int) -> Decision:
     """Compare an observation with the row.
 
-    Of records that share an id the lowest position of the newest enumeration wins. What is planned at this content already is
-    adopted, also while it is still at work. An observation older than the row's is refused. A partial document is tried again.
+    Of records that share an id the lowest position of the newest enumeration wins. What is planned at this
+    content already is adopted, also while it is still at work. An observation older than the row's is
+    refused. A partial document is tried again.
     """
     planned = Decision.EMPTY if document.is_empty else Decision.EMBED
     if row is None:
@@ -101,7 +103,8 @@ class NewBatch:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a reader saw since its last transaction, and the work that follows from it. Written whole or not at all."""
+    """What a reader saw since its last transaction, and the work that follows from it. Written whole or not
+    at all."""
 
     plans: Sequence[Plan] = ()
     batches: Sequence[NewBatch] = ()
@@ -117,7 +120,7 @@ class Window:
         return sum(len(kind) for kind in kinds)
 
 
-class WindowOutdated(Exception):  # noqa: N818  (never leaves the planner)
+class WindowOutdated(Exception):
     """A row changed since the window was decided; decide again."""
 
 
@@ -135,7 +138,8 @@ class Documents:
     def write(self, run: Run, window: Window) -> None:
         """Plan, skip and count a window in one transaction.
 
-        Raises RunLost when another reader took the run over, WindowOutdated when a row is not as it was decided on.
+        Raises RunLost when another reader took the run over, WindowOutdated when a row is not as it was
+        decided on.
         """
         with self._db.write() as connection:
             check_fence(connection, run)
@@ -161,11 +165,12 @@ class Documents:
             chunks_truncated=window.num_truncated,
         )
 
-    def _checked_rows(
-        self, connection: Connection, run: Run, window: Window
-    ) -> Mapping[str, DocumentRow]:
-        """Nobody else plans this source, but a removal or a commit may have come between deciding and writing."""
-        decided = [(plan.document, plan.decision, plan.generation - 1) for plan in window.plans]
+    def _checked_rows(self, connection: Connection, run: Run, window: Window) -> Mapping[str, DocumentRow]:
+        """Nobody else plans this source, but a removal or a commit may have come between deciding and
+        writing."""
+        decided: list[tuple[Document, Decision, int | None]] = [
+            (plan.document, plan.decision, plan.generation - 1) for plan in window.plans
+        ]
         decided += [(document, Decision.SKIP, None) for document in window.skips]
         rows = _rows(connection, run.collection, run.source, [document.doc_id for document, _, _ in decided])
         for document, decision, generation in decided:
@@ -187,12 +192,15 @@ class Documents:
         statement = self._db.insert(documents)
         updated = {name: statement.excluded[name] for name in values[0] if name not in key}
         connection.execute(statement.on_conflict_do_update(index_elements=key, set_=updated), values)
-        superseded = sum(rows[plan.document.doc_id].num_stored for plan in plans if plan.document.doc_id in rows)
+        superseded = sum(
+            rows[plan.document.doc_id].num_stored for plan in plans if plan.document.doc_id in rows
+        )
         count(connection, run, chunks_deleted=superseded)
         bump_epoch(connection, run.collection)
 
     def _mark_seen(self, connection: Connection, run: Run, window: Window) -> None:
-        """Record enumeration, position and observation of what stays as it is; an unreadable one only counts as seen."""
+        """Record enumeration, position and observation of what stays as it is; an unreadable one only counts
+        as seen."""
         if window.skips:
             connection.execute(
                 update(documents)
@@ -210,7 +218,7 @@ class Documents:
                     for item in window.skips
                 ],
             )
-        seen = [item.doc_id for item in (*window.stale, *window.unreadable)]
+        seen = [item.doc_id for item in window.stale] + [item.doc_id for item in window.unreadable]
         for doc_id in seen:
             is_folder = doc_id.endswith("/")
             matches = (
@@ -237,7 +245,8 @@ class Documents:
             )
 
     def _record_failures(self, connection: Connection, run: Run, window: Window) -> None:
-        """What was read well has no failure any more; what could not be read has one, with a count of attempts."""
+        """What was read well has no failure any more; what could not be read has one, with a count of
+        attempts."""
         well = [plan.document.doc_id for plan in window.plans] + [item.doc_id for item in window.skips]
         for some in _slices(well):
             connection.execute(
@@ -312,7 +321,7 @@ def _rows(
     connection: Connection, collection: str, source: str, doc_ids: Sequence[str]
 ) -> dict[str, DocumentRow]:
     found: dict[str, DocumentRow] = {}
-    columns = [documents.c[name] for name in DocumentRow.__dataclass_fields__]
+    columns: list[Any] = [documents.c[name] for name in DocumentRow.__dataclass_fields__]
     for some in _slices(doc_ids):
         statement = select(*columns).where(
             documents.c.collection == collection, documents.c.source == source, documents.c.doc_id.in_(some)
@@ -331,5 +340,5 @@ def _key(run: Run) -> tuple[Any, Any]:
     return documents.c.collection == run.collection, documents.c.source == run.source
 
 
-def _to_document(row: Row[Any]) -> DocumentRow:
+def _to_document(row: Sequence[Any]) -> DocumentRow:
     return DocumentRow(*row)

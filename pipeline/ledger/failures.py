@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 
+from sqlalchemy import func, select
+
 from embedctl.pipeline.ledger.database import Database
 from embedctl.pipeline.ledger.tables import collections, failures
-from sqlalchemy import func, select
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One document, or one chunk of it (ordinal >= 0), with the reason in one sentence and how often it was tried."""
+    """One document, or one chunk of it (ordinal >= 0), with the reason in one sentence and how often it was
+    tried."""
 
     id: int
     collection: str

@@ -1,6 +1,9 @@
-"""The ledger as one object: the record of runs, batches, documents and versions, and the truth about progress."""
+"""The ledger as one object: the record of runs, batches, documents and versions, and the truth about
+progress."""
 
 import uuid
+
+from sqlalchemy import select
 
 from embedctl.pipeline.ledger.batches import Batches
 from embedctl.pipeline.ledger.clock import now
@@ -16,7 +19,6 @@ from embedctl.pipeline.ledger.sources import Sources
 from embedctl.pipeline.ledger.tables import ledger
 from embedctl.pipeline.ledger.totals import CollectionTotals
 from embedctl.pipeline.ledger.versions import Versions
-from sqlalchemy import select
 
 
 class Ledger:

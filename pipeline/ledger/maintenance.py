@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sqlalchemy import delete, exists, func, select, tuple_, update
+
 from embedctl.pipeline.ledger.batches import ClaimedBatch, add_stragglers
 from embedctl.pipeline.ledger.clock import now
 from embedctl.pipeline.ledger.collections import make_live_if_first
@@ -19,7 +21,6 @@ from embedctl.pipeline.ledger.tables import (
     stragglers,
 )
 from embedctl.pipeline.owner import is_known_dead
-from sqlalchemy import delete, exists, func, select, tuple_, update
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +67,22 @@ class Maintenance:
         with self._db.write() as connection:
             connection.execute(update(ledger).where(ledger.c.tick_owner == owner).values(tick_until=0.0))
 
-    # -- reap ---------------------------------------------------------------------------------------------------
+    # -- reap
 
     def lost_batches(self, limit: int = 50) -> list[ClaimedBatch]:
         """Leased batches whose lease is over, or whose worker's process is known to be dead."""
-        columns = [batches.c[name] for name in ("id", "run_id", "attempt", "lease_owner", "num_chunks", "num_tokens")]
+        columns = [
+            batches.c[name] for name in ("id", "run_id", "attempt", "lease_owner", "num_chunks", "num_tokens")
+        ]
         with self._db.read() as connection:
             leased = connection.execute(
                 select(*columns, batches.c.lease_until < now()).where(batches.c.state == "leased")
             ).all()
         lost = [row for row in leased if row[-1] or is_known_dead(row.lease_owner)]
         return [
-            ClaimedBatch(row.id, row.run_id, row.attempt, row.lease_owner, row.num_chunks, row.num_tokens, b"")
+            ClaimedBatch(
+                row.id, row.run_id, row.attempt, row.lease_owner, row.num_chunks, row.num_tokens, b""
+            )
             for row in lost[:limit]
         ]
 
@@ -97,7 +102,8 @@ class Maintenance:
     ) -> bool:
         """Put a lost batch back as `pieces`, which it was split into: a worker's death never makes it dead.
 
-        doc_ids: its documents, which the lost attempt may still be writing. False when it was not lost after all.
+        doc_ids: its documents, which the lost attempt may still be writing. False when it was not lost after
+        all.
         """
         with self._db.write() as connection:
             gone = connection.execute(
@@ -121,7 +127,7 @@ class Maintenance:
                 )
         return True
 
-    # -- clean --------------------------------------------------------------------------------------------------
+    # -- clean
 
     def to_clean(self, limit: int = 256) -> list[Cleaning]:
         columns = [documents.c[name] for name in Cleaning.__dataclass_fields__]
@@ -131,7 +137,8 @@ class Maintenance:
             return [Cleaning(*row) for row in connection.execute(statement)]
 
     def mark_clean(self, cleaned: Sequence[Cleaning]) -> None:
-        """cleaning -> complete and pruning -> gone, only where the generation is still the one below which was deleted."""
+        """cleaning -> complete and pruning -> gone, only where the generation is still the one below which
+        was deleted."""
         with self._db.write() as connection:
             for item in cleaned:
                 connection.execute(
@@ -146,7 +153,7 @@ class Maintenance:
                     .values(state="complete" if item.state == "cleaning" else "gone")
                 )
 
-    # -- sweep --------------------------------------------------------------------------------------------------
+    # -- sweep
 
     def stragglers(self, limit: int = 256) -> list[Straggler]:
         statement = (
@@ -170,7 +177,7 @@ class Maintenance:
             .limit(limit)
         )
         with self._db.read() as connection:
-            return [Straggler(*row[:-1], is_over=bool(row[-1])) for row in connection.execute(statement)]
+            return [Straggler(*row) for row in connection.execute(statement)]
 
     def forget(self, swept: Sequence[Straggler]) -> None:
         keys = [(item.collection, item.source, item.doc_id, item.batch_id, item.attempt) for item in swept]
@@ -179,7 +186,7 @@ class Maintenance:
             for start in range(0, len(keys), 100):
                 connection.execute(delete(stragglers).where(tuple_(*columns).in_(keys[start : start + 100])))
 
-    # -- close --------------------------------------------------------------------------------------------------
+    # -- close
 
     def closable_runs(self) -> list[int]:
         """Enumerated runs with no batch, no document at work and no straggler left."""
@@ -197,17 +204,21 @@ class Maintenance:
             return list(connection.scalars(statement))
 
     def num_stored(self, run: Run) -> tuple[int, list[str]]:
-        """Points that the source's documents have in the store, and the partial ones, which are left out of the number."""
+        """Points that the source's documents have in the store, and the partial ones, which are left out of
+        the number."""
         pair = (documents.c.collection == run.collection, documents.c.source == run.source)
         with self._db.read() as connection:
             total = connection.scalar(
                 select(func.sum(stored_chunks())).where(*pair, documents.c.state != "partial")
             )
-            partial = connection.scalars(select(documents.c.doc_id).where(*pair, documents.c.state == "partial"))
+            partial = connection.scalars(
+                select(documents.c.doc_id).where(*pair, documents.c.state == "partial")
+            )
             return int(total or 0), list(partial)
 
     def close(self, run: Run, store_surplus: int) -> bool:
-        """Close the run with what the store has too much or too little; True when its collection went live with it."""
+        """Close the run with what the store has too much or too little; True when its collection went live
+        with it."""
         with self._db.write() as connection:
             pair = (failures.c.collection == run.collection, failures.c.source == run.source)
             has_failures = connection.scalar(select(exists().where(*pair)))

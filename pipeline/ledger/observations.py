@@ -1,7 +1,8 @@
 """Observation numbers: one counter of the ledger, ascending for ever."""
 
-from embedctl.pipeline.ledger.tables import ledger
 from sqlalchemy import Connection, update
+
+from embedctl.pipeline.ledger.tables import ledger
 
 
 def draw_observation(connection: Connection) -> int:

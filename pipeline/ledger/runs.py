@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import Connection, Row, case, delete, func, select, update
+
 from embedctl.pipeline.errors import RunBusy, RunLost
 from embedctl.pipeline.ledger.clock import now
 from embedctl.pipeline.ledger.collections import bump_epoch
@@ -11,7 +13,6 @@ from embedctl.pipeline.ledger.database import Database
 from embedctl.pipeline.ledger.observations import draw_observation
 from embedctl.pipeline.ledger.tables import documents, failures, runs
 from embedctl.pipeline.owner import describe, is_known_dead
-from sqlalchemy import Connection, Row, case, delete, func, select, update
 
 OPEN_STATES = ("open", "enumerated")
 
@@ -20,7 +21,8 @@ OPEN_STATES = ("open", "enumerated")
 class Run:
     """One run. scan: number of its newest enumeration, the reader's fencing token.
 
-    state: open (being read), enumerated (all read, work left), done, partial (finished with failures), cancelled.
+    state: open (being read), enumerated (all read, work left), done, partial (finished with failures),
+    cancelled.
     """
 
     id: int
@@ -69,9 +71,11 @@ class Runs:
         self._db = db
 
     def open(self, collection: str, source: str, reader: str, lease_s: float) -> tuple[Run, bool]:
-        """Open a run, or take the unfinished one over with a new enumeration; the flag says that it was resumed.
+        """Open a run, or take the unfinished one over with a new enumeration; the flag says that it was
+        resumed.
 
-        Raises RunBusy while another reader holds it: its lease is valid and its process is not known to be dead.
+        Raises RunBusy while another reader holds it: its lease is valid and its process is not known to be
+        dead.
         """
         with self._db.write() as connection:
             pair = (runs.c.collection == collection, runs.c.source == source)
@@ -80,7 +84,8 @@ class Runs:
             ).one_or_none()
             if found is not None and found.reader_until > found.now and not is_known_dead(found.reader):
                 raise RunBusy(
-                    f"Source {source!r} is being indexed into {collection} by {describe(found.reader)} (run {found.id}); wait for it "
+                    f"Source {source!r} is being indexed into {collection} by {describe(found.reader)} "
+                    f"(run {found.id}); wait for it "
                     "or stop it first."
                 )
             scan = draw_observation(connection)
@@ -168,10 +173,12 @@ class Runs:
         return PlannedCounts(**counts)
 
     def finish_enumeration(self, run: Run, max_prune: float, *, may_prune: bool = True) -> int:
-        """The source was enumerated completely: tombstone what vanished, unless that is more than `max_prune` (0..1) of it.
+        """The source was enumerated completely: tombstone what vanished, unless that is more than `max_prune`
+        (0..1) of it.
 
         may_prune: False when what seems to have vanished may be what could not be read; then it stays.
-        Returns the number of documents that vanished but stay, because they are too many; 0 when all were pruned.
+        Returns the number of documents that vanished but stay, because they are too many; 0 when all were
+        pruned.
         """
         with self._db.write() as connection:
             check_fence(connection, run)
@@ -247,14 +254,13 @@ def count(connection: Connection, run: Run, **increments: int) -> None:
 
 
 def tombstone(run: Run) -> dict[str, Any]:
-    """Values that make a document's row a tombstone: it takes the next generation, so that nothing older survives."""
+    """Values that make a document's row a tombstone: it takes the next generation, so that nothing older
+    survives."""
     return {
         "state": "pruning",
         "generation": documents.c.generation + 1,
         "served": documents.c.generation + 1,
-        "observation": case(
-            (documents.c.observation > run.scan, documents.c.observation), else_=run.scan
-        ),
+        "observation": case((documents.c.observation > run.scan, documents.c.observation), else_=run.scan),
         "input_hash": "",
         "payload_hash": "",
         "num_chunks": 0,
@@ -275,7 +281,9 @@ def _of(run: Run) -> tuple[Any, Any]:
 
 
 def _lost(run: Run) -> RunLost:
-    return RunLost(f"Run {run.id} of source {run.source!r} was taken over by another process; this one stops.")
+    return RunLost(
+        f"Run {run.id} of source {run.source!r} was taken over by another process; this one stops."
+    )
 
 
 def _get(connection: Connection, run_id: int) -> Run:

@@ -27,14 +27,17 @@ def current_revision(db: Database) -> str | None:
 
 
 def upgrade(db: Database) -> None:
-    """Migrate to HEAD. Two upgrades at once wait for each other. Nothing is imported when there is nothing to do."""
+    """Migrate to HEAD. Two upgrades at once wait for each other. Nothing is imported when there is nothing to
+    do."""
     if db.path is not None:
         db.path.parent.mkdir(parents=True, exist_ok=True)
     revision = current_revision(db)
     if revision == HEAD:
         return
     if revision is not None and revision > HEAD:
-        raise LedgerError(f"The ledger {db.name} was made by a newer embedctl (revision {revision}); upgrade embedctl.")
+        raise LedgerError(
+            f"The ledger {db.name} was made by a newer embedctl (revision {revision}); upgrade embedctl."
+        )
     with db.translated(), _upgrade_lock(db):
         _run_alembic(db)
 

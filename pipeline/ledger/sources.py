@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlalchemy import select, update
+
 from embedctl.pipeline.errors import SourceConflict
 from embedctl.pipeline.ledger.clock import now
 from embedctl.pipeline.ledger.database import Database
 from embedctl.pipeline.ledger.tables import indexes, sources
-from sqlalchemy import select, update
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,16 @@ class Sources:
         if index is not None:
             statement = statement.where(sources.c.index_name == index)
         with self._db.read() as connection:
-            return [SourceRow(row.index_name, row.label, Path(row.path)) for row in connection.execute(statement)]
+            return [
+                SourceRow(row.index_name, row.label, Path(row.path)) for row in connection.execute(statement)
+            ]
 
     def bind(self, index: str, label: str, path: Path, *, rebind: bool = False) -> SourceRow:
-        """Bind the label to the path, or find it bound to it. Raises SourceConflict for another path unless `rebind`.
+        """Bind the label to the path, or find it bound to it. Raises SourceConflict for another path unless
+        `rebind`.
 
-        The documents of a source are pruned when they are not found under its path: a label that silently moved would delete them.
+        The documents of a source are pruned when they are not found under its path: a label that silently
+        moved would delete them.
         """
         with self._db.write() as connection:
             row = {"name": index, "live_version": None, "created_at": now()}
@@ -49,7 +54,8 @@ class Sources:
                 bound = str(path)
         if bound != str(path):
             raise SourceConflict(
-                f"Source {label!r} of index {index!r} is {bound}, not {path}. Give the new folder a name of its own with "
+                f"Source {label!r} of index {index!r} is {bound}, not {path}. Give the new folder a name "
+                "of its own with "
                 f"`--source NAME`, or say that the source has moved with `--rebind`."
             )
         return SourceRow(index, label, path)

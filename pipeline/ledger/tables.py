@@ -34,7 +34,9 @@ Json = JSON().with_variant(JSONB, "postgresql")
 
 
 def _one_of(column: str, *values: str) -> CheckConstraint:
-    return CheckConstraint(f"{column} IN ({', '.join(repr(value) for value in values)})", name=f"{column}_known")
+    return CheckConstraint(
+        f"{column} IN ({', '.join(repr(value) for value in values)})", name=f"{column}_known"
+    )
 
 
 def literals(*values: str) -> list[ColumnElement[str]]:
@@ -115,8 +117,11 @@ runs = Table(
     Column("id", Identity, primary_key=True, autoincrement=True),
     Column("collection", Text, ForeignKey("collections.name"), nullable=False),
     Column("source", Text, nullable=False),
-    Column("state", Text, _one_of("state", "open", "enumerated", "done", "partial", "cancelled"), nullable=False),
-    # the enumeration's number: drawn before the listing began; fences its reader, marks what it saw, dates its prune
+    Column(
+        "state", Text, _one_of("state", "open", "enumerated", "done", "partial", "cancelled"), nullable=False
+    ),
+    # the enumeration's number: drawn before the listing began; fences its reader, marks what it saw, dates
+    # its prune
     Column("scan", BigInteger, nullable=False),
     Column("reader", Text, nullable=False),
     Column("reader_until", Double, nullable=False),
@@ -174,7 +179,9 @@ documents = Table(
     Column("chunks_dead", Integer, nullable=False),
     # the run that planned this generation, and what for
     Column("run_id", BigInteger, nullable=False),
-    Column("outcome", Text, _one_of("outcome", "embedded", "payload_only", "empty", "removed"), nullable=False),
+    Column(
+        "outcome", Text, _one_of("outcome", "embedded", "payload_only", "empty", "removed"), nullable=False
+    ),
     Index(
         "ix_documents_at_work",
         "collection",
@@ -212,7 +219,8 @@ batches = Table(
     sqlite_autoincrement=True,
 )
 
-#: Attempts that lost their batch but may still be writing: what they wrote for an old generation is swept afterwards.
+#: Attempts that lost their batch but may still be writing: what they wrote for an old generation is swept
+#: afterwards.
 stragglers = Table(
     "stragglers",
     metadata,

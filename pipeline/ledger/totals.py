@@ -2,16 +2,18 @@
 
 from dataclasses import dataclass
 
+from sqlalchemy import case, func, select
+
 from embedctl.pipeline.ledger.collections import CollectionRow
 from embedctl.pipeline.ledger.database import Database
 from embedctl.pipeline.ledger.runs import stored_chunks
 from embedctl.pipeline.ledger.tables import documents, failures, sources
-from sqlalchemy import case, func, select
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """documents: not removed ones; chunks: their points in the store; partial: documents with a dead chunk."""
+    """documents: not removed ones; chunks: their points in the store; partial: documents with a dead
+    chunk."""
 
     documents: int
     chunks: int

@@ -4,19 +4,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import Row, select
+
 from embedctl.pipeline.errors import UnknownVersion, VersionConflict
 from embedctl.pipeline.ledger.clock import now
 from embedctl.pipeline.ledger.database import Database
 from embedctl.pipeline.ledger.tables import spaces, versions
-from sqlalchemy import Row, select
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
     """A label and what it is bound to.
 
-    space: the canonical fields of the EmbeddingSpace; chunking: those of the Chunking; ref and provenance: where the weights came
-    from, which is not part of the space.
+    space: the canonical fields of the EmbeddingSpace; chunking: those of the Chunking; ref and provenance:
+    where the weights came from, which is not part of the space.
     """
 
     label: str
@@ -38,7 +39,8 @@ class Versions:
         version = self.find(label)
         if version is None:
             raise UnknownVersion(
-                f"No version is called {label!r}. Define it with `embedctl models add {label} MODEL`, or list the known ones "
+                f"No version is called {label!r}. Define it with `embedctl models add {label} MODEL`, or "
+                "list the known ones "
                 "with `embedctl models ls`."
             )
         return version
@@ -53,7 +55,8 @@ class Versions:
             return [_to_version(row) for row in connection.execute(_select().order_by(versions.c.label))]
 
     def bind(self, version: Version) -> Version:
-        """Bind the label, or find it bound to the same already. Raises VersionConflict when it means something else."""
+        """Bind the label, or find it bound to the same already. Raises VersionConflict when it means
+        something else."""
         with self._db.write() as connection:
             space = {"space_id": version.space_id, "definition": dict(version.space), "created_at": now()}
             connection.execute(self._db.insert(spaces).values(space).on_conflict_do_nothing())
@@ -69,7 +72,8 @@ class Versions:
             bound = _to_version(connection.execute(_select().where(versions.c.label == version.label)).one())
         if (bound.space_id, bound.chunking) != (version.space_id, dict(version.chunking)):
             raise VersionConflict(
-                f"Version {version.label} is bound to space {bound.space_id} with chunking {dict(bound.chunking)} and can never come "
+                f"Version {version.label} is bound to space {bound.space_id} with chunking "
+                f"{dict(bound.chunking)} and can never come "
                 "to mean another; use a new label."
             )
         return bound

@@ -12,7 +12,8 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A collection as its writers and readers name it: every request carries it, so that a store can refuse a foreign one.
+    """A collection as its writers and readers name it: every request carries it, so that a store can refuse a
+    foreign one.
 
     dim: length of its vectors. metric: "cosine" or "dot". ledger: id of the ledger that owns it.
     """
@@ -59,9 +60,10 @@ class Hit:
 class VectorStore(Protocol):
     """Where vectors live. Every call is acknowledged: it has happened, durably, when it returns.
 
-    Each method that takes a Collection raises CollectionMissing when the store has none of that name, and ForeignCollection when
-    the stored space, version, index, ledger, dimension or metric differs, also where dimensions are equal. StoreUnavailable is
-    retryable (the store is down or restarting), DiskFull says so, any other StoreError is final for this request.
+    Each method that takes a Collection raises CollectionMissing when the store has none of that name, and
+    ForeignCollection when the stored space, version, index, ledger, dimension or metric differs, also where
+    dimensions are equal. StoreUnavailable is retryable (the store is down or restarting), DiskFull says so,
+    any other StoreError is final for this request.
     """
 
     def create_collection(self, collection: Collection) -> None:
@@ -91,17 +93,20 @@ class VectorStore(Protocol):
     def find_vectors(
         self, collection: Collection, source: str, doc_id: str, input_hashes: Sequence[str]
     ) -> dict[str, Vectors]:
-        """Stored vectors of the document's chunks with these input hashes (any generation): hash -> (dim,) float32."""
+        """Stored vectors of the document's chunks with these input hashes (any generation): hash -> (dim,)
+        float32."""
         ...
 
     def search(
         self, collection: Collection, vector: Vectors, limit: int, equals: Mapping[str, Any] | None = None
     ) -> list[Hit]:
-        """The nearest points, best first. vector: (dim,) float32; equals: payload field (dotted) -> exact value."""
+        """The nearest points, best first. vector: (dim,) float32; equals: payload field (dotted) -> exact
+        value."""
         ...
 
     def has_ended(self, owner: str) -> bool:
-        """True when no request of this client, whose process is gone, can still take effect. False: not known."""
+        """True when no request of this client, whose process is gone, can still take effect. False: not
+        known."""
         ...
 
     def close(self) -> None: ...

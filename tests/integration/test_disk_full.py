@@ -58,7 +58,9 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing(small_disk, tmp_path):
             text = f"{number:05} " + " ".join(f"word{(number * 7 + i) % 1000}" for i in range(50))
             file.write(json.dumps({"_id": str(number), "text": text}) + "\n")
     home = small_disk / "home"
-    code, _, err = embedctl(home, "models", "add", "v1", "dummy:64@50", "--chunk-tokens", "500", "--overlap", "0")
+    code, _, err = embedctl(
+        home, "models", "add", "v1", "dummy:64@50", "--chunk-tokens", "500", "--overlap", "0"
+    )
     assert code == 0, err
 
     process = start(home, "index", str(corpus), "--json")

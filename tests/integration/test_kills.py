@@ -1,4 +1,5 @@
-"""kill -9 of the command and of the store process at random moments: a last run ends as if nothing had happened."""
+"""kill -9 of the command and of the store process at random moments: a last run ends as if nothing had
+happened."""
 
 import json
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from commands import wait_for_chunks
+
 from embedctl.pipeline.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.integration
@@ -33,7 +35,9 @@ def corpus(tmp_path: Path) -> Path:
     chooser = random.Random(SEED)
     for number in range(150):
         length = chooser.choice((0, 1, 3, 10, 60))
-        text = "\n\n".join(f"{chooser.randrange(200):03} a paragraph of document {number % 90}." for _ in range(length))
+        text = "\n\n".join(
+            f"{chooser.randrange(200):03} a paragraph of document {number % 90}." for _ in range(length)
+        )
         path = folder / f"{number % 7}" / f"{number:03}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -87,6 +91,7 @@ def store_process(home: Path) -> psutil.Process | None:
 def contents(home: Path) -> list[tuple[object, ...]]:
     """Every point, without what may differ between two ways to the same end."""
     import numpy as np
+
     from embedctl.pipeline.session import Session
     from embedctl.pipeline.settings import load_settings
 
@@ -172,7 +177,9 @@ def test_ctrl_c_stops_at_the_next_step_and_says_how_to_go_on(tmp_path, corpus, s
     assert "stopped" in run_status["activity"]
 
 
-def test_a_second_index_of_the_same_source_is_refused_in_one_line_while_search_goes_on(tmp_path, corpus, stopped):
+def test_a_second_index_of_the_same_source_is_refused_in_one_line_while_search_goes_on(
+    tmp_path, corpus, stopped
+):
     calm = tmp_path / "calm"
     start(calm, SLOW_MS)
     first = embedctl(calm, "index", str(corpus))

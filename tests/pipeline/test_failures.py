@@ -1,7 +1,10 @@
-"""What goes wrong in the middle of a run: one line about the one thing, everything else done, nothing lost."""
+"""What goes wrong in the middle of a run: one line about the one thing, everything else done, nothing
+lost."""
 
 import numpy as np
 import pytest
+from rehearsal import DIM, Record, Rehearsal, add_up, paragraphs
+
 from embedctl.engine.errors import EngineDied, InvalidVector, OutOfMemory
 from embedctl.engine.spec import dummy_spec
 from embedctl.engine.tokenizer import load_tokenizer
@@ -9,7 +12,6 @@ from embedctl.pipeline.errors import DiskFull, ForeignCollection, StoreError, St
 from embedctl.pipeline.ledger.ledger import Ledger
 from embedctl.pipeline.stores.base import DocumentLimit
 from embedctl.pipeline.stores.edge import EdgeStore
-from rehearsal import DIM, Record, Rehearsal, add_up, paragraphs
 
 BAD = "unbearable text"
 RECORDS = [Record(f"{number:02}.txt", f"good text number {number}") for number in range(99)]
@@ -33,9 +35,7 @@ class StoreWith(EdgeStore):
         super().upsert(collection, points)
 
 
-@pytest.mark.parametrize(
-    "error", [RuntimeError("index out of range"), ValueError("no"), InvalidVector()]
-)
+@pytest.mark.parametrize("error", [RuntimeError("index out of range"), ValueError("no"), InvalidVector()])
 def test_a_chunk_that_always_raises_dies_alone_and_the_rest_is_indexed(rehearsal, error):
     records = [*RECORDS, Record("bad.txt", BAD)]
 
@@ -114,7 +114,11 @@ def test_a_point_that_the_store_refuses_dies_alone(rehearsal):
     assert len(rehearsal.points()) == 99
     with rehearsal.session() as session:
         [failure] = session.ledger.failures.list()
-    assert (failure.doc_id, failure.stage, failure.reason) == ("bad.txt", "store", "The payload is too large.")
+    assert (failure.doc_id, failure.stage, failure.reason) == (
+        "bad.txt",
+        "store",
+        "The payload is too large.",
+    )
 
 
 @pytest.mark.parametrize("error", [DiskFull(), EngineDied()])

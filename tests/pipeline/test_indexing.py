@@ -6,10 +6,11 @@ import time
 from collections import Counter
 
 import pytest
+from rehearsal import Record, Rehearsal, add_up, paragraphs
+
 from embedctl.pipeline.document import Unreadable
 from embedctl.pipeline.errors import RunBusy
 from embedctl.pipeline.indexing import Stopped
-from rehearsal import Record, Rehearsal, add_up, paragraphs
 
 
 def test_a_first_run_stores_every_chunk_with_its_text_and_goes_live(rehearsal):
@@ -188,7 +189,9 @@ def test_a_document_of_many_batches_is_served_once_and_not_embedded_again(home):
 def test_an_unreadable_document_is_listed_and_keeps_what_was_indexed_of_it(rehearsal):
     rehearsal.index([Record("a.txt", paragraphs(2, "a")), Record("b.txt", paragraphs(2, "b"))])
 
-    done = rehearsal.index([Record("a.txt", paragraphs(2, "a")), Unreadable("b.txt", 1, "Permission denied.")])
+    done = rehearsal.index(
+        [Record("a.txt", paragraphs(2, "a")), Unreadable("b.txt", 1, "Permission denied.")]
+    )
 
     assert (done.report.exit_code, done.documents["failed"], done.documents["pruned"]) == (3, 1, 0)
     assert add_up(done.documents)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select, update
+
 from embedctl.pipeline.document import Document
 from embedctl.pipeline.ledger.batches import BatchResult, ClaimedBatch, DeadChunk
 from embedctl.pipeline.ledger.database import Database
@@ -15,7 +17,6 @@ from embedctl.pipeline.ledger.runs import Run
 from embedctl.pipeline.ledger.schema import upgrade
 from embedctl.pipeline.ledger.tables import batches, metadata, stragglers
 from embedctl.pipeline.ledger.versions import Version
-from sqlalchemy import select, update
 
 VERSION = Version("v1", "ab" * 8, {"dimensions": 4, "metric": "cosine"}, {"strategy": "none"}, "dummy", {})
 #: A process on another host: nobody here can know that it is dead.
@@ -33,7 +34,9 @@ class Bench:
     def open_run(self, owner: str | None = None) -> Run:
         return self.ledger.runs.open("docs__v1", "notes", owner or self.owner, 60.0)[0]
 
-    def document(self, doc_id: str, text: str, observation: int | None = None, position: int | None = None) -> Document:
+    def document(
+        self, doc_id: str, text: str, observation: int | None = None, position: int | None = None
+    ) -> Document:
         number = self.ledger.draw_observation() if observation is None else observation
         place = self.positions.setdefault(doc_id, len(self.positions)) if position is None else position
         return Document(doc_id, place, number, text, "text/1")
@@ -54,7 +57,9 @@ class Bench:
     def complete(self, run: Run, claim: ClaimedBatch, generation: int, *, dead: tuple[int, ...] = ()) -> None:
         doc_id = claim.payload.decode()
         chunks = [DeadChunk(doc_id, generation, ordinal, "embed", "it always raises") for ordinal in dead]
-        result = BatchResult({(doc_id, generation): claim.num_chunks}, chunks, claim.num_chunks - len(dead), 0, 0)
+        result = BatchResult(
+            {(doc_id, generation): claim.num_chunks}, chunks, claim.num_chunks - len(dead), 0, 0
+        )
         self.ledger.batches.complete(claim, run, result)
 
     def index(self, run: Run, doc_id: str, text: str, num_chunks: int = 1) -> None:

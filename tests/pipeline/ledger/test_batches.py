@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 
 import pytest
+
 from embedctl.pipeline.document import Document
 from embedctl.pipeline.ledger.batches import LeaseLost
 from embedctl.pipeline.ledger.documents import Decision, NewBatch, Plan, Window

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
+
 from embedctl.pipeline.errors import LedgerError
 from embedctl.pipeline.ledger.ledger import Ledger
-from sqlalchemy import select
 
 WRITER = """
 import sys

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+
 from embedctl.pipeline.document import Document, Unreadable
 from embedctl.pipeline.errors import RunLost
 from embedctl.pipeline.ledger.documents import (
@@ -162,7 +163,9 @@ def test_an_unreadable_document_counts_as_seen_and_is_listed_until_it_is_read(be
     assert [item.doc_id for item in bench.ledger.failures.list()] == ["a", "folder/"]
 
     run = _reopened(bench, run)
-    bench.ledger.documents.write(run, Window(skips=[bench.document("a", "one"), bench.document("folder/b", "two")]))
+    bench.ledger.documents.write(
+        run, Window(skips=[bench.document("a", "one"), bench.document("folder/b", "two")])
+    )
     bench.ledger.runs.finish_enumeration(run, 1.0)
     assert bench.ledger.failures.list() == []
 

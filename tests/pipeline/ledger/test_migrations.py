@@ -1,4 +1,5 @@
-"""Migrations: up, down and up again on both dialects, in step with the tables, safe when two start at once."""
+"""Migrations: up, down and up again on both dialects, in step with the tables, safe when two start at
+once."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -10,11 +11,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import inspect, text
+
 from embedctl.pipeline.errors import LedgerError
 from embedctl.pipeline.ledger.database import Database
 from embedctl.pipeline.ledger.schema import HEAD, current_revision, upgrade
 from embedctl.pipeline.ledger.tables import metadata
-from sqlalchemy import inspect, text
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from embedctl.pipeline.errors import RunBusy, SourceConflict, UnknownVersion, VersionConflict
 from embedctl.pipeline.ledger.collections import NothingLive
 from embedctl.pipeline.ledger.documents import Window
@@ -33,7 +34,9 @@ def test_documents_that_vanished_are_tombstoned_at_their_next_generation(bench):
     for name in "abcdef":
         bench.index(run, name, f"text {name}")
     run = _reopened(bench, run)
-    bench.ledger.documents.write(run, Window(skips=[bench.document(name, f"text {name}") for name in "abcde"]))
+    bench.ledger.documents.write(
+        run, Window(skips=[bench.document(name, f"text {name}") for name in "abcde"])
+    )
 
     assert bench.ledger.runs.finish_enumeration(run, 0.2) == 0
 
@@ -44,7 +47,10 @@ def test_documents_that_vanished_are_tombstoned_at_their_next_generation(bench):
     assert bench.ledger.runs.get(run.id).pruned == 1
 
 
-@pytest.mark.parametrize(("num_kept", "max_prune", "is_refused"), [(3, 0.2, True), (4, 0.2, False), (0, 0.2, True), (0, 1.0, False)])
+@pytest.mark.parametrize(
+    ("num_kept", "max_prune", "is_refused"),
+    [(3, 0.2, True), (4, 0.2, False), (0, 0.2, True), (0, 1.0, False)],
+)
 def test_more_than_the_allowed_share_is_not_pruned(bench, num_kept, max_prune, is_refused):
     run = bench.open_run()
     names = "abcde"
@@ -120,7 +126,9 @@ def test_a_label_is_bound_once_to_one_space_and_chunking(bench):
     with pytest.raises(VersionConflict, match="can never come to mean another"):
         bench.ledger.versions.bind(Version("v1", "cd" * 8, version.space, version.chunking, "x", {}))
     with pytest.raises(VersionConflict):
-        bench.ledger.versions.bind(Version("v1", version.space_id, version.space, {"strategy": "tokens"}, "x", {}))
+        bench.ledger.versions.bind(
+            Version("v1", version.space_id, version.space, {"strategy": "tokens"}, "x", {})
+        )
     with pytest.raises(UnknownVersion, match="models add v9"):
         bench.ledger.versions.get("v9")
 
