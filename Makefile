@@ -47,12 +47,13 @@ endef
 
 demo: $(VENV)/.demo-installed ## index README and docs with the bundled model, search them, show the status
 	@rm -rf .demo/corpus && mkdir -p .demo/corpus && touch .demo/embedctl.toml
-	@cp -R README.md docs .demo/corpus
+	@cp -R README.md docs .demo/corpus && rm -f .demo/corpus/docs/*.py
 	$(call show,embedctl index corpus)
-	$(call show,embedctl search -k 3 "what happens when a run is killed and started again")
-	$(call show,embedctl search -k 3 "why is the root of the repository the import package")
-	$(call show,embedctl search -k 3 "what does the word lease mean")
+	$(call show,embedctl search -k 2 "how do I index with another model")
+	$(call show,embedctl search -k 2 "how is an index moved to another machine")
+	$(call show,embedctl search -k 2 "why were deleted files not removed from the index")
 	$(call show,embedctl status)
+	@printf '\nNow your own documents: $(BIN)/embedctl index PATH, then $(BIN)/embedctl search "WORDS"\n'
 
 bench: $(VENV)/.dev-installed ## the numbers: every comparison in benchmarks/
 	@for script in benchmarks/[!_]*.py; do printf '\n$$ python %s\n' "$$script"; $(BIN)/python "$$script" || exit 1; done
