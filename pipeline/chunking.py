@@ -4,7 +4,7 @@ The text is encoded once, and chunks are slices of its tokens. What a worker emb
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,8 +130,19 @@ class Chunker:
 
         Their spans cover the text but for whitespace between them.
         """
+        return next(self.chunk_batch([text]))
+
+    def chunk_batch(self, texts: Sequence[str]) -> Iterator[list[Chunk]]:
+        """The chunks of each text in order; the tokenizer gets many short texts at once."""
+        at_least = self._room if self._chunking.strategy == "none" else None
+        inputs = [self._prompt + text for text in texts]
+        for text, tokens in zip(
+            texts, self._tokenizer.encode_spans_batch(inputs, at_least=at_least), strict=True
+        ):
+            yield self._cut(text, tokens)
+
+    def _cut(self, text: str, tokens: TokenSpans) -> list[Chunk]:
         whole = self._chunking.strategy == "none"
-        tokens = self._tokenizer.encode_spans(self._prompt + text, at_least=self._room if whole else None)
         num_prompt, body = _split_prompt(tokens, len(self._prompt))
         lead = np.concatenate((self._tokenizer.prefix_ids, tokens.ids[:num_prompt]))
         if not len(body) or not text.strip():

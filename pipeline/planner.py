@@ -173,8 +173,8 @@ class Planner:
         plans: list[Plan] = []
         cut: list[tuple[Plan, Sequence[Chunk]]] = []
         for decision in (Decision.EMBED, Decision.PAYLOAD, Decision.EMPTY):
-            for document in decided[decision]:
-                chunks = [] if decision is Decision.EMPTY else self._chunker().chunk(document.text)
+            documents = decided[decision]
+            for document, chunks in zip(documents, self._chunks(decision, documents), strict=True):
                 row = rows.get(document.doc_id)
                 plan = Plan(document, decision, (row.generation if row else 0) + 1, len(chunks))
                 plans.append(plan)
@@ -182,6 +182,11 @@ class Planner:
                     cut.append((plan, chunks))
         num_truncated = sum(chunk.is_truncated for _, chunks in cut for chunk in chunks)
         return plans, list(self._pack(cut)), num_truncated
+
+    def _chunks(self, decision: Decision, documents: Sequence[Document]) -> Iterator[list[Chunk]]:
+        if decision is Decision.EMPTY or not documents:
+            return iter([[] for _ in documents])
+        return self._chunker().chunk_batch([document.text for document in documents])
 
     def _pack(self, cut: Sequence[tuple[Plan, Sequence[Chunk]]]) -> Iterator[NewBatch]:
         if not cut:
