@@ -1,6 +1,7 @@
 """What people see: progress, summaries and tables. Progress and notes go to stderr, results to stdout."""
 
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,11 @@ from embedctl.pipeline.status import Status
 if TYPE_CHECKING:
     from rich.console import Console
 
+#: Columns before the text of a hit, and lines of it at most.
+INDENT = 5
+SNIPPET_LINES = 3
+#: Width of tables where nobody looks at them on a terminal: nothing is cut.
+PIPE_WIDTH = 200
 #: Seconds between two progress lines where there is no terminal.
 LINE_EVERY_S = 10.0
 
@@ -144,12 +150,12 @@ def show_hits(result: SearchResult, query: str) -> None:
     console = stdout_console()
     if not result.hits:
         console.print(f"Nothing found in {result.collection.name}.")
-    width = max(40, min(console.width, 110) - 5)
+    width = max(40, min(console.width, 110) - INDENT)
     for number, hit in enumerate(result.hits, 1):
-        console.print(
-            f"{number:2}. {hit.score:.3f}  {hit.source}/{hit.doc_id} [{hit.start}:{hit.end}]", style="bold"
-        )
-        console.print(f"     {snippet(hit.text, query, 2 * width)}", soft_wrap=False)
+        place = f"{hit.source}/{hit.doc_id} [{hit.start}:{hit.end}]"
+        console.print(f"{number:2}. {hit.score:.3f}  {place}", style="bold", soft_wrap=True)
+        for line in textwrap.wrap(snippet(hit.text, query, SNIPPET_LINES * width - 2 * INDENT), width):
+            console.print(" " * INDENT + line, soft_wrap=True)
 
 
 def show_status(status: Status) -> None:
@@ -201,8 +207,9 @@ def show_failures(failures: Sequence[Failure]) -> None:
 def stdout_console() -> "Console":
     from rich.console import Console
 
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
     # user text may look like markup or emoji codes; it is printed as it is
-    return Console(markup=False, highlight=False, emoji=False)
+    return Console(markup=False, highlight=False, emoji=False, width=width)
 
 
 def clear_screen() -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from embedctl.cli import app
 from typer.testing import CliRunner
+
+from embedctl.cli import app
 
 
 @dataclass(frozen=True)
