@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from embedctl.pipeline.ledger.ledger import Ledger
 from embedctl.pipeline.ledger.runs import Run
 from embedctl.pipeline.payload import QueuedChunk, decode_chunks
 from embedctl.pipeline.points import point_id, point_payload
-from embedctl.pipeline.sharing import SharedVectors
+from embedctl.pipeline.sharing import Computation, SharedVectors
 from embedctl.pipeline.stores.base import Collection, Points, VectorStore
 
 logger = logging.getLogger(__name__)
@@ -126,8 +126,8 @@ def embed_missing(worker: Worker, work: Work) -> None:
         finally:
             worker.shared.finish(mine, computed)
         work.vectors.update(computed)
-        for key, future in theirs.items():
-            vector = _wait(worker, work, future)
+        for key, computation in theirs.items():
+            vector = _wait(worker, work, computation).get(key)
             if vector is not None:
                 work.vectors[key] = vector
 
@@ -279,11 +279,11 @@ def _result(worker: Worker, future: Future[Vector]) -> Vector:
                 raise Interrupted from None
 
 
-def _wait(worker: Worker, work: Work, future: "Future[Vector | None]") -> Vector | None:
-    """Another thread's result. Its steps are progress of the one engine, so the lease is kept meanwhile."""
+def _wait(worker: Worker, work: Work, computation: Computation) -> Mapping[str, Vector]:
+    """Another thread's results. Its steps are progress of the one engine, so the lease is kept meanwhile."""
     while True:
         try:
-            return future.result(timeout=POLL_S)
+            return computation.result(timeout=POLL_S)
         except FutureTimeout:
             if worker.should_stop():
                 raise Interrupted from None

@@ -1,5 +1,6 @@
 """`embedctl index`: which sources, into which collections, one run after the other."""
 
+import gc
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ def index_sources(session: Session, options: IndexOptions, *, show: bool = True)
     for label, path, _ in opened:
         session.ledger.sources.bind(index, label, path, rebind=options.rebind)
     reports: list[RunReport] = []
+    _calm_the_collector()
     with stop_on_signals() as stop:
         for label, _, source in opened:
             for target in targets:
@@ -51,6 +53,16 @@ def index_sources(session: Session, options: IndexOptions, *, show: bool = True)
                 if show:
                     show_report(reports[-1], source.tally.sentences())
     return reports
+
+
+def _calm_the_collector() -> None:
+    """Let cyclic garbage be looked for less often: a run makes millions of small objects and no cycles of them.
+
+    With Python's own thresholds a fifth of a run's time went there.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 100)
 
 
 def _run(

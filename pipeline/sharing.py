@@ -2,13 +2,15 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 import numpy as np
 import numpy.typing as npt
 
 Vector = npt.NDArray[np.float32]
+#: The results of one claim: hash -> vector; a hash that is not among them has failed.
+Computation = Future[Mapping[str, Vector]]
 
 
 class SharedVectors:
@@ -23,7 +25,7 @@ class SharedVectors:
         self._size_bytes = 0
         self._lock = threading.Lock()
         self._finished: OrderedDict[str, Vector] = OrderedDict()
-        self._running: dict[str, Future[Vector | None]] = {}
+        self._running: dict[str, Computation] = {}
 
     def get(self, hashes: Iterable[str]) -> dict[str, Vector]:
         """Finished ones among these."""
@@ -33,30 +35,32 @@ class SharedVectors:
                 self._finished.move_to_end(key)
         return found
 
-    def claim(self, hashes: Iterable[str]) -> tuple[list[str], dict[str, "Future[Vector | None]"]]:
+    def claim(self, hashes: Iterable[str]) -> tuple[list[str], dict[str, Computation]]:
         """(mine, theirs): what the caller must compute now, and what another thread is computing.
 
-        A future gives None when that thread failed; the caller then computes it by itself.
+        A computation without a vector for the hash has failed; the caller then computes it by itself.
         """
+        computation: Computation = Future()
         mine: list[str] = []
-        theirs: dict[str, Future[Vector | None]] = {}
+        theirs: dict[str, Computation] = {}
         with self._lock:
             for key in dict.fromkeys(hashes):
                 if key in self._running:
                     theirs[key] = self._running[key]
                 else:
-                    self._running[key] = Future()
+                    self._running[key] = computation
                     mine.append(key)
         return mine, theirs
 
-    def finish(self, mine: Iterable[str], vectors: Mapping[str, Vector]) -> None:
-        """Hand the results to whoever waits; a hash without a vector has failed."""
+    def finish(self, mine: Sequence[str], vectors: Mapping[str, Vector]) -> None:
+        """Hand the results to whoever waits."""
+        if not mine:
+            return
         with self._lock:
-            futures = [(self._running.pop(key), vectors.get(key)) for key in mine]
+            computation = [self._running.pop(key) for key in mine][0]
             for key, vector in vectors.items():
                 self._keep(key, vector)
-        for future, result in futures:
-            future.set_result(result)
+        computation.set_result(vectors)
 
     def _keep(self, key: str, vector: Vector) -> None:
         if key not in self._finished:
