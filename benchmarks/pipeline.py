@@ -113,7 +113,7 @@ def _engine_alone(source: Path, version: Any, engine: Any) -> tuple[float, int]:
     """The same chunks in the same batches, two of them queued at any time."""
     from embedctl.pipeline.readers import ReaderOptions, open_source
 
-    documents = [item for item in open_source(source, ReaderOptions()).read(lambda: 1)]
+    documents = list(open_source(source, ReaderOptions()).read(lambda: 1))
     inputs = [chunk.token_ids for document in documents for chunk in version.chunker.chunk(document.text)]
     batches: list[list[Any]] = [[]]
     for ids in inputs:
@@ -240,7 +240,7 @@ class StageClock:
     def shares(self) -> dict[str, str]:
         total = sum(self._seconds.values())
         return {
-            f"  CPU of one chunk: {name}": f"{1e6 * seconds / self.num_chunks:6.0f} us  {seconds / total:4.0%}"
+            f"CPU per chunk: {name}": f"{1e6 * seconds / self.num_chunks:6.0f} us  {seconds / total:4.0%}"
             for name, seconds in self._seconds.items()
         }
 

@@ -246,8 +246,10 @@ def _upsert(worker: Worker, work: Work, chunks: Sequence[QueuedChunk], dead: lis
             dead.append(_dead(chunks[0], "store", _one_line(exc)))
             return
         middle = len(chunks) // 2
-        _upsert(worker, work, chunks[:middle], dead)
-        _upsert(worker, work, chunks[middle:], dead)
+        for half in (chunks[:middle], chunks[middle:]):
+            # each request ends within its timeout after the lease, as it begins within the lease
+            worker.ledger.batches.current(work.claim, worker.run, {_key(chunk) for chunk in half})
+            _upsert(worker, work, half, dead)
 
 
 def _give_back(worker: Worker, work: Work, wait_s: float) -> None:

@@ -64,9 +64,11 @@ def progress_line(progress: Progress) -> str:
     parts = [
         f"{progress.run.source} -> {progress.index} {progress.model}",
         f"{progress.run.seen:,} documents {'read so far' if progress.is_reading else 'read'}",
-        f"{progress.num_chunks:,} chunks",
-        f"{progress.tokens_per_s:,.0f} tokens/s",
     ]
+    if progress.num_chunks:
+        parts += [f"{progress.num_chunks:,} chunks", f"{progress.tokens_per_s:,.0f} tokens/s"]
+    elif progress.backlog_tokens:
+        parts.append("loading the model")
     if progress.backlog_tokens:
         parts.append(f"{progress.backlog_tokens:,} tokens queued")
     if progress.eta_s is not None and progress.backlog_tokens:
@@ -122,10 +124,8 @@ def advice(report: RunReport) -> Iterator[str]:
     """What the user should know or do, one line each."""
     run = report.run
     if report.num_failed:
-        yield (
-            f"{report.num_failed:,} documents failed; see `embedctl failed ls`. "
-            "The next `embedctl index` tries them again."
-        )
+        what = "1 document" if report.num_failed == 1 else f"{report.num_failed:,} documents"
+        yield f"{what} failed; see `embedctl failed ls`. The next `embedctl index` tries again."
     if run.not_pruned:
         yield (
             f"{run.not_pruned:,} documents are gone from source {run.source!r}, more than may go at once, "

@@ -56,7 +56,7 @@ def index_sources(session: Session, options: IndexOptions, *, show: bool = True)
 
 
 def _calm_the_collector() -> None:
-    """Let cyclic garbage be looked for less often: a run makes millions of small objects and no cycles of them.
+    """Look for cyclic garbage less often: a run makes millions of small objects and no cycles of them.
 
     With Python's own thresholds a fifth of a run's time went there.
     """

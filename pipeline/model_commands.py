@@ -44,20 +44,22 @@ class VersionList:
 
         console = stdout_console()
         table = Table(
-            "label", "space", "model", "precision", "dimensions", "chunking", box=None, pad_edge=False
+            "label", "space", "precision", "dimensions", "chunking", "model", box=None, pad_edge=False
         )
+        for column in table.columns:  # whatever has to be copied is never cut
+            column.no_wrap, column.overflow = True, "ignore"
         for version in self.versions:
             table.add_row(
                 version.label,
                 version.space_id,
-                version.ref,
                 str(version.space["precision"]),
                 str(version.space["dimensions"]),
                 _chunking(version),
+                version.ref,
             )
         if self.has_predefined:
-            table.add_row(PREDEFINED, "(defined by its first use)", DEFAULT_MODEL, "fp32", "", "tokens")
-        console.print(table)
+            table.add_row(PREDEFINED, "at first use", "fp32", "", "tokens", DEFAULT_MODEL)
+        console.print(table, crop=False)
         if not table.row_count:
             console.print("No versions yet. Define one with `embedctl models add LABEL MODEL`.")
 
@@ -81,7 +83,10 @@ class VersionCard:
         console.print(f"  chunking        {_chunking(version)}")
         for name, value in version.space.items():
             shown = f"{value.get('model_type', '')} (config.json)" if name == "architecture" else value
-            console.print(f"  {name:<15} {shown}", soft_wrap=True)
+            if isinstance(shown, list):
+                shown = ", ".join(map(str, shown))
+            if shown != "":
+                console.print(f"  {name:<15} {shown}", soft_wrap=True)
         for name, value in version.provenance.items():
             console.print(f"  from: {name:<9} {value}", soft_wrap=True)
 

@@ -1,6 +1,7 @@
 """Search: a query embedded with the model of the collection it is compared with, hits grouped by document."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from embedctl.pipeline.stores.base import Collection, Hit, VectorStore
 #: Chunks asked for per document wanted, at first; doubled while too few documents are among them.
 CHUNKS_PER_DOCUMENT = 4
 MAX_CHUNKS = 10_000
+#: Letters by which two forms of a word are taken for the same when a snippet is chosen.
+STEM_CHARS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +81,45 @@ def best_per_document(hits: Sequence[SearchHit]) -> list[SearchHit]:
 
 
 def snippet(text: str, query: str, num_chars: int) -> str:
-    """The part of a chunk with the most words of the query, as one line of at most `num_chars`, cut at
-    words."""
+    """The part of a chunk that says most about the query, as one line of at most `num_chars`, cut at words.
+
+    Words count by how rare they are in the chunk, so that those of every sentence do not decide.
+    """
     line = " ".join(text.split())
     if len(line) <= num_chars:
         return line
-    words = {word for word in re.findall(r"\w+", query.lower()) if len(word) > 2}
-    places = [match.start() for match in re.finditer(r"\w+", line) if match.group().lower() in words]
-    best = max(places, key=lambda at: sum(at <= other < at + num_chars for other in places), default=0)
-    start = max(0, min(best - num_chars // 8, len(line) - num_chars))
-    start = line.find(" ", start) + 1 if start else 0
+    start = _sentence_start(line, _best_start(line, query, num_chars), num_chars)
     end = start + num_chars
     cut = line[start:end] if end >= len(line) else line[start:end].rpartition(" ")[0]
     return f"{'… ' if start else ''}{cut}{' …' if start + len(cut) < len(line) else ''}"
+
+
+def _best_start(line: str, query: str, num_chars: int) -> int:
+    """Where the window with the highest sum of distinct, rare words of the query begins."""
+    wanted = {word[:STEM_CHARS] for word in re.findall(r"\w+", query.lower()) if len(word) > 3}
+    places = [
+        (match.start(), stem)
+        for match in re.finditer(r"\w+", line)
+        if (stem := match.group().lower()[:STEM_CHARS]) in wanted
+    ]
+    occurrences = Counter(stem for _, stem in places)
+
+    def worth(start: int) -> float:
+        inside = {stem for at, stem in places if start <= at < start + num_chars}
+        return sum(1 / occurrences[stem] for stem in inside)
+
+    return max((at for at, _ in places), key=worth, default=0)
+
+
+def _sentence_start(line: str, at: int, num_chars: int) -> int:
+    """The beginning of the sentence that `at` is in, if it is near; else a word a little before."""
+    at = min(at, len(line) - num_chars)
+    if at <= 0:
+        return 0
+    ends = [match.end() for match in re.finditer(r"[.:!?|] ", line[:at])]
+    if ends and at - ends[-1] <= num_chars // 3:
+        return ends[-1]
+    return line.find(" ", max(0, at - num_chars // 8)) + 1
 
 
 def _to_hit(hit: Hit) -> SearchHit:

@@ -20,7 +20,7 @@ class Session:
         self.settings = settings
         self.owner = new_owner()
         try:
-            settings.home.mkdir(parents=True, exist_ok=True)
+            settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)  # it holds texts
         except OSError as exc:
             raise LedgerError(f"The folder {settings.home} cannot be made: {exc.strerror}.") from exc
         self.ledger = Ledger(settings.ledger_url)
@@ -30,7 +30,10 @@ class Session:
     def store(self) -> VectorStore:
         from embedctl.pipeline.stores.client import StoreClient
 
-        return StoreClient(self.settings.home, self.owner, idle_s=self.settings.store_idle_s)
+        settings = self.settings
+        return StoreClient(
+            settings.home, self.owner, idle_s=settings.store_idle_s, timeout_s=settings.request_timeout_s
+        )
 
     def close(self) -> None:
         if "store" in self.__dict__:

@@ -57,7 +57,7 @@ class SharedVectors:
         if not mine:
             return
         with self._lock:
-            computation = [self._running.pop(key) for key in mine][0]
+            [computation] = {self._running.pop(key) for key in mine}
             for key, vector in vectors.items():
                 self._keep(key, vector)
         computation.set_result(vectors)

@@ -73,8 +73,8 @@ class Versions:
         if (bound.space_id, bound.chunking) != (version.space_id, dict(version.chunking)):
             raise VersionConflict(
                 f"Version {version.label} is bound to space {bound.space_id} with chunking "
-                f"{dict(bound.chunking)} and can never come "
-                "to mean another; use a new label."
+                f"{', '.join(f'{key} {value}' for key, value in bound.chunking.items())} "
+                "and can never come to mean another; use a new label."
             )
         return bound
 

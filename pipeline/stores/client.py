@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 MAX_ATTEMPTS = 6
 #: Seconds of the first pause between two tries; it doubles, with jitter.
 BACKOFF_S = 0.05
-#: Seconds that a request may take. Opening a shard after a kill replays its log, for seconds.
-REQUEST_S = 120.0
+#: Seconds that a call may take with all its tries. Opening a shard after a kill replays its log, for seconds.
+TIMEOUT_S = 30.0
 HELLO_S = 15.0
 #: Input hashes per look-up, so that their vectors fit into a frame.
 MAX_HASHES = 1_000
@@ -48,9 +48,11 @@ class StoreClient:
     idempotent.
     """
 
-    def __init__(self, folder: Path, owner: str, idle_s: float = 60.0) -> None:
+    def __init__(self, folder: Path, owner: str, idle_s: float = 60.0, timeout_s: float = TIMEOUT_S) -> None:
+        """timeout_s: of one call, tries and parts included; after it nothing of the call is still sent."""
         self.address = Address.of(folder)
         self.owner = owner
+        self._timeout_s = timeout_s
         self._starter = Starter(self.address, idle_s)
         self._lock = threading.Lock()
         self._free: list[socket.socket] = []
@@ -70,10 +72,12 @@ class StoreClient:
 
     def upsert(self, collection: Collection, points: Points) -> None:
         payloads = check_points(collection, points)
+        deadline = time.monotonic() + self._timeout_s
         for part in split_points(points, payloads):
             self._request(
                 "upsert",
                 vector_bytes(points.vectors[part]),
+                deadline,
                 collection=asdict(collection),
                 ids=points.ids[part],
                 payloads=[orjson.Fragment(payload) for payload in payloads[part]],
@@ -132,22 +136,24 @@ class StoreClient:
 
     # --- requests
 
-    def _request(self, op: str, tail: bytes = b"", **arguments: Any) -> Frame:
+    def _request(self, op: str, tail: bytes = b"", deadline: float | None = None, **arguments: Any) -> Frame:
         header = _encode({"op": op} | arguments)
+        deadline = deadline or time.monotonic() + self._timeout_s
         for attempt in range(MAX_ATTEMPTS):
             if attempt:
                 time.sleep(BACKOFF_S * 2**attempt * (0.5 + random.random()))
             try:
-                return self._exchange(header, tail)
+                return self._exchange(header, tail, deadline)
             except TimeoutError as exc:
-                raise self._unavailable(f"did not answer within {REQUEST_S:.0f} s") from exc
+                raise self._unavailable(f"did not answer within {self._timeout_s:.0f} s") from exc
             except (OSError, EOFError) as exc:
                 logger.info("The store process went away: %s", exc, extra={"action": "store_lost"})
         raise self._unavailable(f"went away {MAX_ATTEMPTS} times in a row")
 
-    def _exchange(self, header: bytes, tail: bytes) -> Frame:
+    def _exchange(self, header: bytes, tail: bytes, deadline: float) -> Frame:
         peer = self._take()
         try:
+            peer.settimeout(_seconds_until(deadline))
             send_frame(peer, header, tail)
             reply = receive_frame(peer)
             if reply is None:
@@ -183,7 +189,6 @@ class StoreClient:
             if reply is None:
                 raise EOFError("it closed the connection")
             _checked(reply)
-            peer.settimeout(REQUEST_S)
         except BadFrame as exc:
             peer.close()
             raise StoreError(
@@ -196,6 +201,13 @@ class StoreClient:
 
     def _unavailable(self, what: str) -> StoreUnavailable:
         return StoreUnavailable(f"The store process {what}; its log is {self.address.log}.")
+
+
+def _seconds_until(deadline: float) -> float:
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError
+    return seconds
 
 
 def _encode(header: Mapping[str, Any]) -> bytes:

@@ -87,6 +87,8 @@ class StoreProcess:
                 logger.warning("Cannot accept a connection: %s", exc, extra={"action": "accept_failed"})
                 self._stopping.wait(MAINTENANCE_S)
                 continue
+            # a short visit may come and go between two rounds of maintenance
+            self._last_busy_s = time.monotonic()
             self._peers.add(peer)
 
     def _maintain(self) -> None:

@@ -11,7 +11,8 @@ from embedctl.pipeline.report import Progress, RunReport, worst_exit_code
 
 RUN = Run(
     id=7, collection="docs__v1", source="notes", state="done", scan=1, reader="", reader_until=0.0,
-    opened_at=0.0, closed_at=1.0, busy_s=1.0, seen=10, unchanged=10, duplicates=0, unreadable=0, pruned=0, not_pruned=0,
+    opened_at=0.0,
+    closed_at=1.0, busy_s=1.0, seen=10, unchanged=10, duplicates=0, unreadable=0, pruned=0, not_pruned=0,
     chunks_embedded=0, chunks_reused=0, chunks_deleted=0, chunks_truncated=0, tokens=0, store_surplus=0,
 )  # fmt: skip
 
