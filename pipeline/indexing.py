@@ -134,7 +134,6 @@ class _Running:
             self._leave()
 
     # -- the caller's thread
-    # ------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         """Tick and show progress until the run is closed, an error occurs or a stop is asked for."""
@@ -187,7 +186,6 @@ class _Running:
         return busy_s
 
     # -- reader and workers
-    # -------------------------------------------------------------------------------------
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
