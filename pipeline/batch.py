@@ -3,10 +3,10 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,12 @@ from embedctl.pipeline.ledger.ledger import Ledger
 from embedctl.pipeline.ledger.runs import Run
 from embedctl.pipeline.payload import QueuedChunk, decode_chunks
 from embedctl.pipeline.points import point_id, point_payload
-from embedctl.pipeline.sharing import Computation, SharedVectors
+from embedctl.pipeline.sharing import SharedVectors
 from embedctl.pipeline.stores.base import Collection, Points, VectorStore
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Vector = npt.NDArray[np.float32]
 
 #: A batch that could not be worked on for a passing reason waits this long before it may be claimed again.
@@ -68,6 +69,8 @@ class Work:
     num_tokens: int = 0
     is_upserting: bool = False
     beaten_at: float = field(default_factory=time.monotonic)
+    #: Steps of the engine when the lease was extended last.
+    num_steps: int = 0
 
     def missing(self) -> dict[str, QueuedChunk]:
         """Inputs without a vector: hash -> one chunk that has it."""
@@ -114,20 +117,23 @@ def load_vectors(worker: Worker, work: Work) -> None:
 
 def embed_missing(worker: Worker, work: Work) -> None:
     """Compute the rest, each input once, whatever other thread of this process needs it too."""
+    if not work.missing():
+        return
+    # loaded out here: a model that cannot be loaded is no fault of the chunks
+    engine = worker.engine()
+    work.num_steps = engine.counters.num_steps
     while missing := work.missing():
         mine, theirs = worker.shared.claim(missing)
         computed: dict[str, Vector] = {}
         try:
             if mine:
-                # loaded out here: a model that cannot be loaded is no fault of the chunks
-                engine = worker.engine()
                 _compute(worker, work, engine, [missing[key] for key in mine], computed)
                 worker.cache.put(computed)
         finally:
             worker.shared.finish(mine, computed)
         work.vectors.update(computed)
         for key, computation in theirs.items():
-            vector = _wait(worker, work, computation).get(key)
+            vector = _wait(worker, work, engine, computation).get(key)
             if vector is not None:
                 work.vectors[key] = vector
 
@@ -178,10 +184,10 @@ def _compute(
     """Embed; a deterministic error is bisected down to the chunks that cause it."""
     try:
         vectors = _run_engine(worker, work, engine, chunks)
-    except (LeaseLost, Interrupted, EngineDied):
-        raise
+    except (EmbedctlError, Interrupted, EngineDied):
+        raise  # the ledger's, when the lease was to be extended: no fault of the chunks
     except Exception as exc:
-        if isinstance(exc, EngineError | EmbedctlError) and exc.retryable:
+        if isinstance(exc, EngineError) and exc.retryable:
             raise
         for part in _suspects(exc, chunks):
             if len(part) == 1 and (len(chunks) == 1 or _names(exc, chunks, part[0])):
@@ -198,9 +204,11 @@ def _run_engine(worker: Worker, work: Work, engine: EmbeddingEngine, chunks: Seq
     future = engine.submit(
         [chunk.token_ids for chunk in chunks],
         num_prompt_tokens=[chunk.num_prompt_tokens for chunk in chunks],
-        on_step=lambda _: _beat(worker, work),
     )
-    vectors = _result(worker, future)
+    try:
+        vectors = _wait(worker, work, engine, future)
+    finally:
+        future.cancel()  # when nobody waits any more, what is not computed yet need not be
     norms = np.linalg.norm(vectors, axis=1)
     invalid = np.flatnonzero(~(np.isfinite(norms) & (norms > 0)))
     if len(invalid):
@@ -262,34 +270,22 @@ def _give_back(worker: Worker, work: Work, wait_s: float) -> None:
         logger.warning("Batch %d could not be given back: %s", work.claim.id, exc)
 
 
-def _beat(worker: Worker, work: Work) -> None:
-    """The engine got on: keep the lease, now and then."""
-    if time.monotonic() - work.beaten_at > worker.lease_s / 4:
+def _wait(worker: Worker, work: Work, engine: EmbeddingEngine, future: Future[T]) -> T:
+    """The engine's answer, or another thread's."""
+    while not wait([future], POLL_S).done:
+        if worker.should_stop():
+            raise Interrupted
+        _beat(worker, work, engine)
+    return future.result()
+
+
+def _beat(worker: Worker, work: Work, engine: EmbeddingEngine) -> None:
+    """Keep the lease, now and then, when the engine got on: with whose batch does not matter, it has one
+    queue."""
+    num_steps = engine.counters.num_steps
+    if num_steps != work.num_steps and time.monotonic() - work.beaten_at > worker.lease_s / 4:
         worker.ledger.batches.extend(work.claim, worker.lease_s)
-        work.beaten_at = time.monotonic()
-
-
-def _result(worker: Worker, future: Future[Vector]) -> Vector:
-    while True:
-        try:
-            return future.result(timeout=POLL_S)
-        except FutureTimeout:
-            if future.done():
-                raise
-            if worker.should_stop():
-                future.cancel()
-                raise Interrupted from None
-
-
-def _wait(worker: Worker, work: Work, computation: Computation) -> Mapping[str, Vector]:
-    """Another thread's results. Its steps are progress of the one engine, so the lease is kept meanwhile."""
-    while True:
-        try:
-            return computation.result(timeout=POLL_S)
-        except FutureTimeout:
-            if worker.should_stop():
-                raise Interrupted from None
-            _beat(worker, work)
+        work.beaten_at, work.num_steps = time.monotonic(), num_steps
 
 
 def _drop_invalid(work: Work, dim: int) -> None:
