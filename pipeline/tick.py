@@ -12,6 +12,7 @@ from embedctl.pipeline.ledger.documents import NewBatch
 from embedctl.pipeline.ledger.ledger import Ledger
 from embedctl.pipeline.ledger.maintenance import Cleaning, Straggler
 from embedctl.pipeline.ledger.runs import Run
+from embedctl.pipeline.owner import is_known_dead
 from embedctl.pipeline.stores.base import DocumentLimit, VectorStore
 
 logger = logging.getLogger(__name__)
@@ -86,7 +87,9 @@ class Tick:
             self.ledger.maintenance.forget(ended)
 
     def _has_ended(self, item: Straggler) -> bool:
-        return item.is_over or self.store.has_ended(item.owner)
+        # in this order: once the process is gone, the store's answer stays true. A living one may be without
+        # a connection and make its request yet
+        return item.is_over or (is_known_dead(item.owner) and self.store.has_ended(item.owner))
 
     def close_runs(self) -> None:
         for run_id in self.ledger.maintenance.closable_runs():

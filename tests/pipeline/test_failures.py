@@ -74,7 +74,8 @@ def test_a_document_with_a_dead_chunk_keeps_its_older_generation_searchable(rehe
     assert rehearsal.texts("a.txt") == [BAD]
 
 
-def test_a_store_that_fails_once_costs_a_second_try_and_nothing_else(rehearsal):
+def test_a_store_that_fails_once_costs_a_second_try_and_nothing_else(home):
+    rehearsal = Rehearsal(home, request_timeout_s="1")  # the run closes when the first try must be over
     spoiled = []
 
     def spoil(points):
@@ -122,7 +123,9 @@ def test_a_point_that_the_store_refuses_dies_alone(rehearsal):
 
 
 @pytest.mark.parametrize("error", [DiskFull(), EngineDied()])
-def test_what_ends_the_run_is_one_error_and_the_next_run_completes_it(rehearsal, error):
+def test_what_ends_the_run_is_one_error_and_the_next_run_completes_it(home, error):
+    rehearsal = Rehearsal(home, request_timeout_s="1")
+
     def spoil(points):
         if isinstance(error, DiskFull):
             raise error
