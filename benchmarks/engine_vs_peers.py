@@ -75,8 +75,8 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="a third of the texts and fewer pairs")
-    parser.add_argument("--pairs", type=int, default=None, help="runs of each side (default 7, quick 3)")
+    parser.add_argument("--quick", action="store_true", help="half of the texts and fewer pairs")
+    parser.add_argument("--pairs", type=int, default=None, help="runs of each side (default 5, quick 3)")
     parser.add_argument("--step-tokens", type=int, default=None, help="the engine's token budget of a step")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="holds scifact/")
     parser.add_argument("--json", type=Path, default=None, help="write the comparisons there")
@@ -84,7 +84,7 @@ def parse_options() -> argparse.Namespace:
         "--parity", type=int, nargs="?", const=1, metavar="EVERY", help="compare vectors only"
     )
     options = parser.parse_args()
-    options.pairs = options.pairs or (3 if options.quick else 7)
+    options.pairs = options.pairs or (3 if options.quick else 5)
     return options
 
 
@@ -98,7 +98,7 @@ def cases(spec: ModelSpec, options: argparse.Namespace) -> list[Case]:
     """Chunks as indexing cuts them: mostly 256 tokens, and the shorter rest of each record."""
     tokenizer = load_tokenizer(spec)
     random = np.random.default_rng(0)
-    num_chunks, num_short = (16, 150) if options.quick else (48, 480)
+    num_chunks, num_short = (16, 150) if options.quick else (32, 320)
     texts = read_texts(options.data)[:num_chunks]
     chunks = [piece for text in texts for piece in pieces(tokenizer, text, lambda: 254)]
     short = [
