@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import delete, exists, func, select, tuple_, update
+from sqlalchemy import ColumnElement, delete, exists, func, select, true, tuple_, update
 
 from embedctl.pipeline.ledger.batches import ClaimedBatch, add_stragglers
 from embedctl.pipeline.ledger.clock import now
@@ -106,9 +106,13 @@ class Maintenance:
         all.
         """
         with self._db.write() as connection:
+            is_lost = true() if is_known_dead(batch.owner) else batches.c.lease_until < now()
             gone = connection.execute(
                 delete(batches).where(
-                    batches.c.id == batch.id, batches.c.attempt == batch.attempt, batches.c.state == "leased"
+                    batches.c.id == batch.id,
+                    batches.c.attempt == batch.attempt,
+                    batches.c.state == "leased",
+                    is_lost,
                 )
             ).rowcount
             if not gone:
@@ -190,18 +194,8 @@ class Maintenance:
 
     def closable_runs(self) -> list[int]:
         """Enumerated runs with no batch, no document at work and no straggler left."""
-        at_work = exists().where(
-            documents.c.collection == runs.c.collection,
-            documents.c.source == runs.c.source,
-            is_at_work,
-        )
-        waiting = exists().where(batches.c.run_id == runs.c.id)
-        late = exists().where(
-            stragglers.c.collection == runs.c.collection, stragglers.c.source == runs.c.source
-        )
-        statement = select(runs.c.id).where(runs.c.state == "enumerated", ~at_work, ~waiting, ~late)
         with self._db.read() as connection:
-            return list(connection.scalars(statement))
+            return list(connection.scalars(select(runs.c.id).where(*_is_closable())))
 
     def num_stored(self, run: Run) -> tuple[int, list[str]]:
         """Points that the source's documents have in the store, and the partial ones, which are left out of
@@ -218,13 +212,17 @@ class Maintenance:
 
     def close(self, run: Run, store_surplus: int) -> bool:
         """Close the run with what the store has too much or too little; True when its collection went live
-        with it."""
+        with it.
+
+        A run that was taken over since it was found closable stays open: its new reader may have brought
+        work.
+        """
         with self._db.write() as connection:
             pair = (failures.c.collection == run.collection, failures.c.source == run.source)
             has_failures = connection.scalar(select(exists().where(*pair)))
             closed = connection.execute(
                 update(runs)
-                .where(runs.c.id == run.id, runs.c.state == "enumerated", runs.c.scan == run.scan)
+                .where(runs.c.id == run.id, runs.c.scan == run.scan, *_is_closable())
                 .values(
                     state="partial" if has_failures else "done",
                     closed_at=now(),
@@ -233,3 +231,12 @@ class Maintenance:
                 )
             ).rowcount
             return bool(closed) and make_live_if_first(connection, run.collection)
+
+
+def _is_closable() -> tuple[ColumnElement[bool], ...]:
+    at_work = exists().where(
+        documents.c.collection == runs.c.collection, documents.c.source == runs.c.source, is_at_work
+    )
+    waiting = exists().where(batches.c.run_id == runs.c.id)
+    late = exists().where(stragglers.c.collection == runs.c.collection, stragglers.c.source == runs.c.source)
+    return runs.c.state == "enumerated", ~at_work, ~waiting, ~late

@@ -39,6 +39,7 @@ def test_a_commit_without_the_lease_is_refused_and_counts_nothing(bench):
     run = bench.open_run()
     bench.plan(run, bench.document("a", "one"), num_chunks=2)
     zombie = bench.claim(run)
+    bench.expire_leases()
     bench.ledger.maintenance.reap(zombie, run, [NewBatch(b"a", 2, 20)], ["a"], 30.0)
     second = bench.claim(run)
 
@@ -134,6 +135,20 @@ def test_a_lost_batch_comes_back_in_parts_and_nothing_of_it_is_dead(bench):
 
     assert sorted(sizes) == [1, 1, 2]
     assert bench.state("a") == "complete"
+
+
+def test_a_lease_that_was_kept_after_all_is_not_reaped(bench):
+    run = bench.open_run()
+    bench.plan(run, bench.document("a", "one"))
+    claim = bench.claim(run)
+    bench.expire_leases()
+    [lost] = bench.ledger.maintenance.lost_batches()
+    bench.ledger.batches.extend(claim, 60.0)
+
+    assert not bench.ledger.maintenance.reap(lost, run, [NewBatch(b"a", 1, 10)], ["a"], 30.0)
+
+    bench.complete(run, claim, 1)
+    assert (bench.state("a"), bench.straggler_ids()) == ("complete", [])
 
 
 def test_a_batch_of_a_process_known_to_be_dead_is_lost_before_its_lease_ends(bench):

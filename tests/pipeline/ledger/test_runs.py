@@ -97,6 +97,22 @@ def test_a_run_closes_only_when_nothing_is_left_and_makes_the_first_collection_l
     assert bench.ledger.collections.live("docs").version == "v1"
 
 
+def test_a_run_that_was_taken_over_while_it_was_being_closed_keeps_its_new_work(bench):
+    run = bench.open_run()
+    bench.index(run, "a", "one")
+    bench.ledger.runs.finish_enumeration(run, 0.2)
+    assert bench.ledger.maintenance.closable_runs() == [run.id]
+    second = _reopened(bench, run)
+    seen_by_tick = bench.ledger.runs.get(run.id)
+    bench.plan(second, bench.document("a", "two"))
+    bench.ledger.runs.finish_enumeration(second, 0.2)
+
+    bench.ledger.maintenance.close(seen_by_tick, 0)
+
+    assert bench.ledger.runs.get(run.id).state == "enumerated"
+    bench.complete(second, bench.claim(second), 2)
+
+
 def test_a_run_with_failures_closes_as_partial(bench):
     run = bench.open_run()
     bench.plan(run, bench.document("a", "one"))
