@@ -162,9 +162,9 @@ class Settings(BaseSettings):
     )
     device: str = _setting(
         "Device of the model; `auto` takes the GPU where there is one.",
-        "auto, cpu, cuda or cuda:N",
+        "auto, cpu or cuda",
         default="auto",
-        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+        pattern=r"^(auto|cpu|cuda)$",
     )
     num_threads: Count | None = _setting(
         "CPU threads of the engine; its own choice when it is not set.",
