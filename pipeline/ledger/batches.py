@@ -127,6 +127,14 @@ class Batches:
         with self._db.write() as connection:
             if not connection.execute(delete(batches).where(*_held(batch))).rowcount:
                 raise LeaseLost
+            # the run before its documents, as a plan locks them: else the two may wait for each other
+            count(
+                connection,
+                run,
+                chunks_embedded=result.num_embedded,
+                chunks_reused=result.num_reused,
+                tokens=result.num_tokens,
+            )
             doc_ids = [doc_id for doc_id, _ in result.chunks]
             generations = _generations(connection, run, doc_ids, lock=True)
             counted = {key for key in result.chunks if generations.get(key[0]) == key[1]}
@@ -144,13 +152,6 @@ class Batches:
                     record_failure(
                         self._db, connection, run, chunk.doc_id, chunk.ordinal, chunk.stage, chunk.reason
                     )
-            count(
-                connection,
-                run,
-                chunks_embedded=result.num_embedded,
-                chunks_reused=result.num_reused,
-                tokens=result.num_tokens,
-            )
 
     def _count_chunks(
         self, connection: Connection, run: Run, result: BatchResult, counted: set[tuple[str, int]]

@@ -1,13 +1,17 @@
 """Claim, lease, fence, commit: what a batch promises whatever happens to its workers."""
 
 import threading
+import time
 from collections import Counter
 
 import pytest
+from sqlalchemy import update
 
 from embedctl.pipeline.document import Document
 from embedctl.pipeline.ledger.batches import LeaseLost
 from embedctl.pipeline.ledger.documents import Decision, NewBatch, Plan, Window
+from embedctl.pipeline.ledger.runs import check_fence
+from embedctl.pipeline.ledger.tables import documents
 from embedctl.pipeline.owner import new_owner
 
 
@@ -191,6 +195,30 @@ def test_many_workers_claim_every_batch_once_and_count_every_chunk(bench):
     assert set(claimed.values()) == {1}
     assert {bench.state(document.doc_id) for document in documents} == {"complete"}
     assert bench.ledger.runs.get(run.id).chunks_embedded == 180
+
+
+def test_a_commit_and_a_plan_of_the_same_documents_never_wait_for_each_other(bench):
+    run = bench.open_run()
+    bench.plan(run, bench.document("a", "one"))
+    claim = bench.claim(run)
+    errors = []
+
+    def commit():
+        try:
+            bench.complete(run, claim, 1)
+        except Exception as exc:
+            errors.append(exc)
+
+    thread = threading.Thread(target=commit)
+    with bench.ledger.db.write() as connection:  # as a plan does: first its run, then its documents
+        check_fence(connection, run)
+        thread.start()
+        time.sleep(0.3)
+        connection.execute(update(documents).values(position=7))
+    thread.join()
+
+    assert errors == []
+    assert bench.state("a") == "complete"
 
 
 def test_text_that_databases_dislike_survives_both(bench):
