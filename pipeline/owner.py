@@ -3,6 +3,7 @@ lives."""
 
 import os
 import socket
+import sys
 import uuid
 from functools import cache
 
@@ -21,8 +22,7 @@ def _host() -> str:
 
 def new_owner() -> str:
     """A name for this process, unique also when its process id is used again: host|pid|started|random."""
-    process = psutil.Process()
-    return f"{_host()}|{process.pid}|{process.create_time():.2f}|{uuid.uuid4().hex[:8]}"
+    return f"{_host()}|{os.getpid()}|{_started(os.getpid())}|{uuid.uuid4().hex[:8]}"
 
 
 def is_known_dead(owner: str) -> bool:
@@ -35,12 +35,25 @@ def is_known_dead(owner: str) -> bool:
     if host != _host():
         return False
     try:
-        process = psutil.Process(int(pid))
-        return f"{process.create_time():.2f}" != started or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
+        is_zombie = psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE
+        return is_zombie or _started(int(pid)) != started
+    except (psutil.NoSuchProcess, ProcessLookupError, FileNotFoundError):
         return True
-    except psutil.Error:
+    except (psutil.Error, OSError):
         return False
+
+
+def _started(pid: int) -> str:
+    """When the process started, by a clock that nobody sets: a living one must not seem to be another.
+
+    The time of day, which psutil gives, moves with every correction of the system's clock.
+    """
+    if not sys.platform.startswith("linux"):
+        return f"{psutil.Process(pid).create_time():.2f}"
+    # after the command's name, which may hold anything: field 22 of proc(5), in ticks since the start of the
+    # machine
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[19].decode()
 
 
 def describe(owner: str) -> str:
