@@ -141,8 +141,7 @@ def embed_missing(worker: Worker, work: Work) -> None:
 def upsert_points(worker: Worker, work: Work) -> list[DeadChunk]:
     """Write the points that are still wanted, acknowledged. Returns the chunks that died, here or in the
     engine."""
-    keys = {_key(chunk) for chunk in work.chunks}
-    current = worker.ledger.batches.current(work.claim, worker.run, keys)
+    current, deadline = _still_wanted(worker, work, work.chunks)
     chunks = [chunk for chunk in work.chunks if _key(chunk) in current]
     dead = [
         _dead(chunk, *work.reasons[chunk.input_hash]) for chunk in chunks if chunk.input_hash in work.reasons
@@ -150,7 +149,7 @@ def upsert_points(worker: Worker, work: Work) -> list[DeadChunk]:
     alive = [chunk for chunk in chunks if chunk.input_hash in work.vectors]
     work.is_upserting = True
     if alive:
-        _upsert(worker, work, alive, dead)
+        _upsert(worker, work, alive, dead, deadline)
     return dead
 
 
@@ -230,7 +229,22 @@ def _names(exc: Exception, chunks: Sequence[QueuedChunk], chunk: QueuedChunk) ->
     return any(chunks[i] is chunk for i in getattr(exc, "indices", ()))
 
 
-def _upsert(worker: Worker, work: Work, chunks: Sequence[QueuedChunk], dead: list[DeadChunk]) -> None:
+def _still_wanted(
+    worker: Worker, work: Work, chunks: Sequence[QueuedChunk]
+) -> tuple[set[tuple[str, int]], float]:
+    """The documents and generations that are still to be written, and until when they may be.
+
+    The time is taken before the look: a process that is paused after it and goes on much later, when what it
+    had begun was swept, must not write any more. It raises LeaseLost when the lease is over.
+    """
+    deadline = time.monotonic() + worker.request_timeout_s
+    keys = {_key(chunk) for chunk in chunks}
+    return worker.ledger.batches.current(work.claim, worker.run, keys), deadline
+
+
+def _upsert(
+    worker: Worker, work: Work, chunks: Sequence[QueuedChunk], dead: list[DeadChunk], deadline: float
+) -> None:
     points = Points(
         ids=[
             point_id(
@@ -246,7 +260,7 @@ def _upsert(worker: Worker, work: Work, chunks: Sequence[QueuedChunk], dead: lis
         payloads=[point_payload(worker.collection, worker.run.source, chunk) for chunk in chunks],
     )
     try:
-        worker.store.upsert(worker.collection, points)
+        worker.store.upsert(worker.collection, points, deadline)
     except StoreError as exc:
         if exc.retryable or isinstance(exc, ForeignCollection | CollectionMissing):
             raise
@@ -256,8 +270,8 @@ def _upsert(worker: Worker, work: Work, chunks: Sequence[QueuedChunk], dead: lis
         middle = len(chunks) // 2
         for half in (chunks[:middle], chunks[middle:]):
             # each request ends within its timeout after the lease, as it begins within the lease
-            worker.ledger.batches.current(work.claim, worker.run, {_key(chunk) for chunk in half})
-            _upsert(worker, work, half, dead)
+            _, deadline = _still_wanted(worker, work, half)
+            _upsert(worker, work, half, dead, deadline)
 
 
 def _give_back(worker: Worker, work: Work, wait_s: float) -> None:

@@ -74,8 +74,12 @@ class VectorStore(Protocol):
 
     def drop_collection(self, collection: Collection) -> None: ...
 
-    def upsert(self, collection: Collection, points: Points) -> None:
-        """Write the points, replacing those of equal id. Split by bytes and count inside."""
+    def upsert(self, collection: Collection, points: Points, deadline: float | None = None) -> None:
+        """Write the points, replacing those of equal id. Split by bytes and count inside.
+
+        deadline: by time.monotonic(), which the processes of a machine share. Nothing is written after it,
+        wherever the request was held up: StoreUnavailable.
+        """
         ...
 
     def delete_older(self, collection: Collection, limits: Sequence[DocumentLimit]) -> None:

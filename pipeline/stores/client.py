@@ -70,15 +70,18 @@ class StoreClient:
 
     # --- writes
 
-    def upsert(self, collection: Collection, points: Points) -> None:
+    def upsert(self, collection: Collection, points: Points, deadline: float | None = None) -> None:
         payloads = check_points(collection, points)
-        deadline = time.monotonic() + self._timeout_s
+        give_up_at = time.monotonic() + self._timeout_s
+        deadline = give_up_at if deadline is None else min(deadline, give_up_at)
         for part in split_points(points, payloads):
             self._request(
                 "upsert",
                 vector_bytes(points.vectors[part]),
                 deadline,
                 collection=asdict(collection),
+                # a request that is given up here may still wait there
+                write_before=deadline,
                 ids=points.ids[part],
                 payloads=[orjson.Fragment(payload) for payload in payloads[part]],
             )

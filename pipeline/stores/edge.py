@@ -75,12 +75,12 @@ class EdgeStore:
 
     # --- writes
 
-    def upsert(self, collection: Collection, points: Points) -> None:
+    def upsert(self, collection: Collection, points: Points, deadline: float | None = None) -> None:
         shard = self._shard(collection)
         payloads = check_points(collection, points)
         for part in split_points(points, payloads):
             size_bytes = sum(map(len, payloads[part])) + 4 * points.vectors[part].size
-            shard.update(partial(_upsert_of, points, part), part.stop - part.start, size_bytes)
+            shard.update(partial(_upsert_of, points, part), part.stop - part.start, size_bytes, deadline)
 
     def delete_older(self, collection: Collection, limits: Sequence[DocumentLimit]) -> None:
         shard = self._shard(collection)

@@ -66,7 +66,8 @@ def _drop(store: VectorStore, request: Frame) -> Result:
 def _upsert(store: VectorStore, request: Frame) -> Result:
     collection = _collection(request)
     vectors = request.vectors(collection.dim)
-    store.upsert(collection, Points(request.header["ids"], vectors, request.header["payloads"]))
+    points = Points(request.header["ids"], vectors, request.header["payloads"])
+    store.upsert(collection, points, request.header["write_before"])
     return None, b""
 
 

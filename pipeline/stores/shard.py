@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import qdrant_edge as edge
 
-from embedctl.pipeline.errors import DiskFull, EmbedctlError, StoreError
+from embedctl.pipeline.errors import DiskFull, EmbedctlError, StoreError, StoreUnavailable
 from embedctl.pipeline.stores.base import Collection
 from embedctl.pipeline.stores.disk import OPEN_BYTES, RESERVE_BYTES, disk_errors, require_room
 from embedctl.pipeline.stores.facts import Facts, sync_path, sync_tree, write_facts
@@ -112,7 +113,13 @@ class Shard:
         with self._in_use, edge_errors(self.folder):
             return call(self._edge)
 
-    def update(self, make: Callable[[], edge.UpdateOperation], num_points: int, size_bytes: int = 0) -> None:
+    def update(
+        self,
+        make: Callable[[], edge.UpdateOperation],
+        num_points: int,
+        size_bytes: int = 0,
+        deadline: float | None = None,
+    ) -> None:
         """Apply the operation; it survives the end of this process and of the machine when this returns.
 
         make: builds the operation, most of the work. It needs the interpreter from end to end, so writers
@@ -126,7 +133,7 @@ class Shard:
             self.num_writes += 1
             self._num_unflushed += num_points
             self.last_write_s = time.monotonic()
-            self.use(lambda shard: shard.update(operation))
+            self.use(partial(_apply, operation=operation, deadline=deadline))
         # outside of the lock, and without the interpreter's: the next writer computes while this one waits
         # for the disk
         _sync_log(log)
@@ -223,6 +230,14 @@ def edge_errors(folder: Path) -> Iterator[None]:
                 f"The disk that holds {folder} is full: free some and run the command again."
             ) from exc
         raise StoreError(f"The vector store in {folder} refused: {exc}") from exc
+
+
+def _apply(shard: edge.EdgeShard, operation: edge.UpdateOperation, deadline: float | None) -> None:
+    # looked at while nobody else has the shard: a sweep that begins after the deadline meets all that was
+    # written
+    if deadline is not None and time.monotonic() > deadline:
+        raise StoreUnavailable("The vector store got to a write after its time was up; it was not written.")
+    shard.update(operation)
 
 
 def _count(shard: edge.EdgeShard) -> int:

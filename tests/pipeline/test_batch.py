@@ -77,14 +77,6 @@ class Desk:
     def state(self) -> str:
         return self.session.ledger.documents.rows("docs__v1", "notes", ["a.txt"])["a.txt"].state
 
-    def expire_leases(self) -> None:
-        from sqlalchemy import update
-
-        from embedctl.pipeline.ledger.tables import batches
-
-        with self.session.ledger.db.write() as connection:
-            connection.execute(update(batches).values(lease_until=1.0))
-
 
 @pytest.fixture
 def desk(rehearsal: Rehearsal) -> Iterator[Desk]:
@@ -185,4 +177,21 @@ def test_a_ledger_that_cannot_keep_a_lease_is_no_fault_of_the_chunks(desk, monke
         embed_batch(desk.with_engine(ScriptedEngine(answer), lease_s=0.4), claim)
 
     assert desk.session.ledger.failures.list() == []
+    assert desk.state() == "open"
+
+
+def test_a_process_paused_between_its_last_look_and_its_write_writes_nothing_when_it_goes_on(desk):
+    """Its lease has run out meanwhile; what another attempt has written for a newer text stays alone."""
+    claim = desk.claim()
+    look = desk.session.ledger.batches.current
+
+    def pause_afterwards(claimed, run, keys):
+        found = look(claimed, run, keys)
+        threading.Event().wait(0.5)
+        return found
+
+    desk.session.ledger.batches.current = pause_afterwards
+    embed_batch(replace(desk.worker, request_timeout_s=0.4), claim)
+
+    assert desk.session.store.count(desk.worker.collection) == 0
     assert desk.state() == "open"

@@ -30,9 +30,9 @@ class StoreWith(EdgeStore):
         super().__init__(rehearsal.folder / ".embedctl" / "store")
         self._spoil = spoil
 
-    def upsert(self, collection, points):
+    def upsert(self, collection, points, deadline=None):
         self._spoil(points)
-        super().upsert(collection, points)
+        super().upsert(collection, points, deadline)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("index out of range"), ValueError("no"), InvalidVector()])

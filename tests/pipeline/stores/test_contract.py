@@ -1,5 +1,6 @@
 """What every vector store promises."""
 
+import time
 import uuid
 from dataclasses import replace
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from embedctl.pipeline.errors import CollectionMissing, ForeignCollection, StoreError
+from embedctl.pipeline.errors import CollectionMissing, ForeignCollection, StoreError, StoreUnavailable
 from embedctl.pipeline.stores.base import DocumentLimit, Points, VectorStore
 
 
@@ -380,6 +381,16 @@ def test_collections_do_not_see_each_other(store: VectorStore, make: Any) -> Non
     store.drop_collection(make.collection)
 
     assert store.count(second) == 2
+
+
+def test_a_write_whose_time_is_up_is_not_written(store: VectorStore, make: Any) -> None:
+    store.create_collection(make.collection)
+
+    with pytest.raises(StoreUnavailable):
+        store.upsert(make.collection, make.points(3), time.monotonic() - 0.001)
+    store.upsert(make.collection, make.points(2), time.monotonic() + 60.0)
+
+    assert store.count(make.collection) == 2
 
 
 def test_an_owner_nobody_knows_has_ended(store: VectorStore) -> None:
