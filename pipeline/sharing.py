@@ -36,7 +36,8 @@ class SharedVectors:
         return found
 
     def claim(self, hashes: Iterable[str]) -> tuple[list[str], dict[str, Computation]]:
-        """(mine, theirs): what the caller must compute now, and what another thread is computing.
+        """(mine, theirs): what the caller must compute now, and what another thread is computing or has just
+        finished.
 
         A computation without a vector for the hash has failed; the caller then computes it by itself.
         """
@@ -47,6 +48,8 @@ class SharedVectors:
             for key in dict.fromkeys(hashes):
                 if key in self._running:
                     theirs[key] = self._running[key]
+                elif key in self._finished:  # since the caller looked
+                    theirs[key] = _done({key: self._finished[key]})
                 else:
                     self._running[key] = computation
                     mine.append(key)
@@ -65,7 +68,14 @@ class SharedVectors:
     def _keep(self, key: str, vector: Vector) -> None:
         if key not in self._finished:
             self._size_bytes += vector.nbytes
-        self._finished[key] = vector
+        # a copy: a row would keep all vectors of its computation in memory
+        self._finished[key] = vector.copy()
         self._finished.move_to_end(key)
         while self._size_bytes > self._max_bytes:
             self._size_bytes -= self._finished.popitem(last=False)[1].nbytes
+
+
+def _done(vectors: Mapping[str, Vector]) -> Computation:
+    computation: Computation = Future()
+    computation.set_result(vectors)
+    return computation
