@@ -1,6 +1,7 @@
 """The one maintenance step: reap, clean, sweep, close. Idempotent; whoever waits or works calls it."""
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ logger = logging.getLogger(__name__)
 
 #: The tick's own lease: longer than a tick takes, short enough to wait for after a power cut.
 TICK_LEASE_S = 30.0
+
+#: Cleaning goes on in the next tick after so long: who ticks has a lease of its own to keep.
+CLEAN_S = 5.0
 
 Item = TypeVar("Item", Cleaning, Straggler)
 
@@ -75,9 +79,12 @@ class Tick:
 
     def clean(self) -> None:
         """Delete what newer generations have replaced, now that those are acknowledged."""
+        until = time.monotonic() + CLEAN_S
         while due := self.ledger.maintenance.to_clean():
             self._delete(due, lambda item: item.generation)
             self.ledger.maintenance.mark_clean(due)
+            if time.monotonic() > until:
+                return
 
     def sweep(self) -> None:
         """Delete what attempts that are over wrote for old generations."""

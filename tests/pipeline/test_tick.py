@@ -6,6 +6,7 @@ import pytest
 from rehearsal import Record, Rehearsal
 from sqlalchemy import select
 
+from embedctl.pipeline.ledger.maintenance import Cleaning
 from embedctl.pipeline.ledger.tables import stragglers
 from embedctl.pipeline.owner import new_owner
 from embedctl.pipeline.session import Session
@@ -55,3 +56,13 @@ def test_an_attempt_is_swept_when_its_process_is_gone_or_its_time_is_up(
     Tick(session.ledger, session.store, session.catalog, session.owner, 30.0).sweep()
 
     assert num_stragglers(session) == (0 if is_swept else 1)
+
+
+def test_a_tick_with_much_to_clean_ends_in_time_and_the_next_one_goes_on(session, monkeypatch):
+    """Who ticks has a reader's lease to keep."""
+    tick = Tick(session.ledger, session.store, session.catalog, session.owner, 30.0)
+    monkeypatch.setattr("embedctl.pipeline.tick.CLEAN_S", 0.1)
+    endless = [Cleaning("docs__v1", "notes", "a.txt", 0, "cleaning")]
+    monkeypatch.setattr(session.ledger.maintenance, "to_clean", lambda: endless)
+
+    tick.clean()
