@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine, Table, create_engine, event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from embedctl.pipeline.errors import DiskFull, LedgerBusy, LedgerError
 
@@ -62,6 +63,8 @@ class Database:
             yield
         except DBAPIError as exc:
             raise _translate(exc, self.name) from exc
+        except PoolTimeout as exc:  # all connections wait for that other writer
+            raise LedgerBusy(_busy(self.name)) from exc
         except sqlite3.Error as exc:
             raise LedgerError(f"The ledger {self.name} cannot be used: {exc}.") from exc
 
@@ -95,7 +98,7 @@ def _translate(exc: DBAPIError, name: str) -> Exception:
     reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
     lowered = reason.lower()
     if "is locked" in lowered or "deadlock" in lowered or "serialize" in lowered:
-        return LedgerBusy(f"The ledger {name} is locked by another process for over {BUSY_TIMEOUT_S:.0f} s.")
+        return LedgerBusy(_busy(name))
     if "is full" in lowered or "no space" in lowered:
         return DiskFull(f"No space is left for the ledger {name}; free some and run again, nothing is lost.")
     if "readonly" in lowered or "read-only" in lowered:
@@ -107,6 +110,10 @@ def _translate(exc: DBAPIError, name: str) -> Exception:
     if "not a database" in lowered or "malformed" in lowered:
         return LedgerError(f"The ledger {name} is damaged ({reason}); restore it from a backup.")
     return LedgerError(f"The ledger {name} cannot be used: {reason}.")
+
+
+def _busy(name: str) -> str:
+    return f"The ledger {name} is locked by another process for over {BUSY_TIMEOUT_S:.0f} s."
 
 
 def rows(result: Any) -> Sequence[Any]:

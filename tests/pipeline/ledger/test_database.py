@@ -115,3 +115,17 @@ def test_a_lock_held_for_too_long_is_an_error_that_may_pass(tmp_path, monkeypatc
     with ledger.db.read() as connection:
         connection.execute(select(1))
     ledger.close()
+
+
+def test_more_threads_than_connections_behind_a_lock_are_an_error_that_may_pass(tmp_path):
+    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    ledger.db.engine.pool._timeout = 0.1
+    held = [ledger.db.engine.connect() for _ in range(15)]
+
+    with pytest.raises(LedgerError) as caught:
+        ledger.draw_observation()
+
+    for connection in held:
+        connection.close()
+    ledger.close()
+    assert caught.value.retryable
