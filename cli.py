@@ -3,7 +3,7 @@
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -30,10 +30,22 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except (EmbedctlError, EngineError) as exc:
-            if logging.getLogger("embedctl").isEnabledFor(logging.DEBUG):
-                raise
-            print(f"embedctl: {exc}", file=sys.stderr)
-            raise typer.Exit(getattr(exc, "exit_code", 1)) from None
+            _fail(exc, str(exc), getattr(exc, "exit_code", 1))
+        except KeyboardInterrupt as exc:
+            _fail(exc, "Interrupted.", 130)
+        except BrokenPipeError:
+            raise
+        except OSError as exc:
+            _fail(exc, f"{exc.strerror or exc}{f': {exc.filename}' if exc.filename else ''}.", 1)
+
+
+def _fail(exc: BaseException, message: str, code: int) -> NoReturn:
+    from embedctl.pipeline.display import note
+
+    if logging.getLogger("embedctl").isEnabledFor(logging.DEBUG):
+        raise exc
+    note(f"embedctl: {message}")
+    raise typer.Exit(code) from None
 
 
 app = typer.Typer(
@@ -163,6 +175,8 @@ def failed_ls(index: Index = None, json: Json = False) -> None:
     from embedctl.pipeline.display import show_failures
 
     with _session() as session:
+        if index is not None:
+            session.ledger.collections.require_index(index)
         failures = session.ledger.failures.list(index)
     if json:
         keys = ("id", "source", "doc_id", "stage", "reason", "attempts")

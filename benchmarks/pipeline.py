@@ -50,7 +50,7 @@ def main() -> None:
 # -- overhead: a whole run against the engine alone on the same token ids
 
 
-def overhead(folder: Path, num_documents: int = 400, num_pairs: int = 3) -> dict[str, Any]:
+def overhead(folder: Path, num_documents: int = 150, num_pairs: int = 3) -> dict[str, Any]:
     """Both use one engine that is loaded already; pairs are interleaved, so that a machine's moods meet
     both."""
     from embedctl.pipeline.session import Session

@@ -81,11 +81,12 @@ class Work:
         }
 
 
-def embed_batch(worker: Worker, claim: ClaimedBatch) -> None:
+def embed_batch(worker: Worker, claim: ClaimedBatch) -> Exception | None:
     """Claimed -> load -> embed -> upsert -> complete.
 
-    A batch that cannot be worked on for a passing reason goes back to the queue, consuming nothing. Errors
-    that end the run (engine dead, disk full, foreign collection) are raised after the batch went back.
+    A batch that cannot be worked on for a passing reason goes back to the queue, consuming nothing; the
+    reason is returned. Errors that end the run (engine dead, disk full, foreign collection) are raised after
+    the batch went back.
     """
     work = Work(claim, decode_chunks(claim.payload))
     try:
@@ -102,6 +103,8 @@ def embed_batch(worker: Worker, claim: ClaimedBatch) -> None:
         if not exc.retryable:
             raise
         logger.warning("Batch %d waits: %s", claim.id, exc, extra={"action": "batch_released"})
+        return exc
+    return None
 
 
 def load_vectors(worker: Worker, work: Work) -> None:

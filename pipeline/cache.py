@@ -3,7 +3,7 @@
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -149,7 +149,8 @@ def _open(path: Path) -> sqlite3.Connection:
     except sqlite3.DatabaseError:
         # a cache is never worth a failure: start an empty one, in memory when not even that can be written
         for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
-            name.unlink(missing_ok=True)
+            with suppress(OSError):
+                name.unlink(missing_ok=True)
     try:
         return _prepared(path)
     except sqlite3.DatabaseError:

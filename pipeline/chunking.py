@@ -175,9 +175,10 @@ class Chunker:
 
     def _whole(self, text: str, lead: Ints, body: TokenSpans, room: int) -> Chunk:
         """All of the text that the model reads, as one chunk."""
-        start = len(text) - len(text.lstrip())
+        start, stop = len(text) - len(text.lstrip()), len(text.rstrip())
+        body = _inside(body, start, stop)
         if len(body) <= room:
-            return self._make(0, start, len(text.rstrip()), lead, body.ids)
+            return self._make(0, start, stop, lead, body.ids)
         end = max(start + 1, len(text[: int(body.ends[:room].max())].rstrip()))
         return self._make(0, start, end, lead, body.ids[:room], is_truncated=True)
 
@@ -189,7 +190,8 @@ class Chunker:
         for first, stop in _slices(borders, budget, self._chunking.overlap):
             start, end = _span(borders, first, stop)
             if start < end:
-                chunks.append(self._make(len(chunks), start, end, lead, body.ids[first:stop]))
+                piece = TokenSpans(body.ids[first:stop], starts[first:stop], ends[first:stop])
+                chunks.append(self._make(len(chunks), start, end, lead, _inside(piece, start, end).ids))
         return chunks
 
     def _make(
@@ -220,6 +222,15 @@ def _split_prompt(tokens: TokenSpans, prompt_chars: int) -> tuple[int, TokenSpan
     num_prompt = int(np.argmax(in_text)) if in_text.any() else len(tokens)
     starts = np.maximum(tokens.starts[num_prompt:] - prompt_chars, 0)
     return num_prompt, TokenSpans(tokens.ids[num_prompt:], starts, tokens.ends[num_prompt:] - prompt_chars)
+
+
+def _inside(tokens: TokenSpans, start: int, end: int) -> TokenSpans:
+    """Without the tokens of outer whitespace: the model reads what the span says, and equal spans alike."""
+    touches = np.flatnonzero((tokens.ends > start) & (tokens.starts < end))
+    if not len(touches):
+        return tokens
+    kept = slice(int(touches[0]), int(touches[-1]) + 1)
+    return TokenSpans(tokens.ids[kept], tokens.starts[kept], tokens.ends[kept])
 
 
 def _slices(borders: Borders, budget: int, overlap: int) -> Iterator[tuple[int, int]]:

@@ -1,5 +1,6 @@
 """What people see: progress, summaries and tables. Progress and notes go to stderr, results to stdout."""
 
+import contextlib
 import sys
 import textwrap
 import time
@@ -25,8 +26,14 @@ LINE_EVERY_S = 10.0
 
 
 def note(text: str) -> None:
-    """A line for people, on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """A line for people, on stderr; a stderr that cannot be written to is no reason to stop."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def printable(text: str) -> str:
+    """The text without characters that would steer a terminal or break a line."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 class ShowProgress(Protocol):
@@ -152,9 +159,10 @@ def show_hits(result: SearchResult, query: str) -> None:
         console.print(f"Nothing found in {result.collection.name}.")
     width = max(40, min(console.width, 110) - INDENT)
     for number, hit in enumerate(result.hits, 1):
-        place = f"{hit.source}/{hit.doc_id} [{hit.start}:{hit.end}]"
+        place = f"{printable(f'{hit.source}/{hit.doc_id}')} [{hit.start}:{hit.end}]"
         console.print(f"{number:2}. {hit.score:.3f}  {place}", style="bold", soft_wrap=True)
-        for line in textwrap.wrap(snippet(hit.text, query, SNIPPET_LINES * width - 2 * INDENT), width):
+        shown = printable(snippet(hit.text, query, SNIPPET_LINES * width - 2 * INDENT))
+        for line in textwrap.wrap(shown, width):
             console.print(" " * INDENT + line, soft_wrap=True)
 
 

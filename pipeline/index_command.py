@@ -9,7 +9,7 @@ from pathlib import Path
 from embedctl.pipeline.display import progress_display, show_report
 from embedctl.pipeline.errors import UsageError
 from embedctl.pipeline.indexing import Stopped, Target, index_source
-from embedctl.pipeline.labels import checked_index, checked_source
+from embedctl.pipeline.labels import checked_index, checked_path, checked_source
 from embedctl.pipeline.readers import CountingSource, ReaderOptions, open_source
 from embedctl.pipeline.report import RunReport
 from embedctl.pipeline.session import Session
@@ -89,6 +89,8 @@ def _run(
 
 def _paths(options: IndexOptions) -> list[Path]:
     paths = [path.expanduser().resolve() for path in options.sources]
+    for path in paths:
+        checked_path(path)
     if options.label is not None and len(paths) > 1:
         raise UsageError("--source names one source; index several sources one by one.")
     return list(dict.fromkeys(paths))
@@ -108,6 +110,7 @@ def _open(session: Session, options: IndexOptions, path: Path) -> CountingSource
             use_gitignore=options.use_gitignore,
             encoding=settings.encoding,
             max_document_bytes=settings.max_document_bytes,
+            parse_timeout_s=settings.parse_timeout_s,
         ),
     )
 

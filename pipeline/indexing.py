@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 
 #: How often the run looks for maintenance that is due, and shows its progress.
 TICK_S = 0.2
-#: A store or ledger that stays away for so long ends the command; the run can be resumed.
+#: When nothing but passing errors (store away, out of memory) came for so long, the command ends; the run can
+#: be resumed.
 PATIENCE_S = 120.0
 
 
@@ -103,6 +104,7 @@ class _Running:
         self._work_ready = threading.Condition()
         self._error: BaseException | None = None
         self._made_worker: Worker | None = None
+        self._patience = _Patience()
         self._rate = _Rate()
         self._tick = Tick(
             session.ledger,
@@ -137,7 +139,7 @@ class _Running:
 
     def _watch(self) -> None:
         """Tick and show progress until the run is closed, an error occurs or a stop is asked for."""
-        ledger, beaten_at, away_since = self._session.ledger, time.monotonic(), None
+        ledger, beaten_at, patience = self._session.ledger, time.monotonic(), _Patience()
         while True:
             if self._error is not None:
                 raise self._error
@@ -149,11 +151,9 @@ class _Running:
                     beaten_at = time.monotonic()
                 self._tick()
                 run = ledger.runs.get(self._run.id)
-                away_since = None
+                patience.after(None)
             except (StoreUnavailable, LedgerBusy) as exc:
-                away_since = away_since or time.monotonic()
-                if time.monotonic() - away_since > PATIENCE_S:
-                    raise
+                patience.after(exc)
                 logger.warning("%s It is tried again.", exc, extra={"action": "away"})
                 run = None
             if run is not None:
@@ -236,7 +236,7 @@ class _Running:
                 continue
             from embedctl.pipeline.batch import embed_batch  # numpy and Arrow only when there is work
 
-            embed_batch(self._worker(), claim)
+            self._patience.after(embed_batch(self._worker(), claim))
             if not self._session.ledger.batches.num_tokens([self._run.id]):
                 self._news.set()
 
@@ -268,6 +268,22 @@ class _Running:
 
     def _should_stop(self) -> bool:
         return self._stop.is_set() or self._ended.is_set()
+
+
+class _Patience:
+    """Passing errors may go on for a while, if nothing at all works meanwhile; then the last one is
+    raised."""
+
+    def __init__(self) -> None:
+        self._trouble_since: float | None = None
+
+    def after(self, error: Exception | None) -> None:
+        if error is None:
+            self._trouble_since = None
+            return
+        self._trouble_since = self._trouble_since or time.monotonic()
+        if time.monotonic() - self._trouble_since > PATIENCE_S:
+            raise error
 
 
 class _Rate:

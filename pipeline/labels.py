@@ -2,6 +2,7 @@
 aliases."""
 
 import re
+from pathlib import Path
 
 from embedctl.pipeline.errors import UsageError
 
@@ -29,6 +30,16 @@ def checked_version(label: str) -> str:
             f"most {MAX_LENGTH}."
         )
     return label
+
+
+def checked_path(path: Path) -> Path:
+    """The path, or a UsageError when its name is not text: the ledger could not remember it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        shown = str(path).encode(errors="backslashreplace").decode()
+        raise UsageError(f"The path {shown} has bytes that are not UTF-8; rename it.") from None
+    return path
 
 
 def checked_source(label: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from embedctl.pipeline.chunking import Chunk, Chunker
 from embedctl.pipeline.document import Document, Source, Unreadable
+from embedctl.pipeline.errors import SourceError
 from embedctl.pipeline.ledger.documents import (
     Decision,
     DocumentRow,
@@ -30,6 +31,8 @@ WINDOW_CHARS = 400_000
 WINDOW_S = 0.5
 #: Points per batch at most, whatever their tokens.
 BATCH_CHUNKS = 256
+#: Stage of a source that could not be read to its end.
+SOURCE_STAGE = "source"
 #: Metadata of a PDF: the characters at which its pages begin.
 PAGES = "pages"
 #: Duplicates named one by one in the log; the rest is counted.
@@ -115,9 +118,9 @@ class Planner:
         """Read and plan until the end; False when it was asked to stop before."""
         numbers = ObservationNumbers(self._ledger)
         pending = Pending()
-        for item in source.read(numbers.draw):
+        for item in self._items(source, numbers):
             pending.add(item)
-            if isinstance(item, Unreadable) and item.stage == LINE_STAGE:
+            if isinstance(item, Unreadable) and item.stage in (LINE_STAGE, SOURCE_STAGE):
                 self.may_prune = False
             if self._should_stop():
                 return False
@@ -128,6 +131,16 @@ class Planner:
                 self._wait_for_room()
         self._flush(pending)
         return not self._should_stop()
+
+    def _items(self, source: Source, numbers: ObservationNumbers) -> Iterator[Document | Unreadable]:
+        """What the source yields; where it breaks off, that is one more thing that could not be read."""
+        position = 0
+        try:
+            for item in source.read(numbers.draw):
+                position = item.position
+                yield item
+        except SourceError as exc:
+            yield Unreadable(self._run.source, position + 1, str(exc), SOURCE_STAGE)
 
     def _flush(self, pending: Pending) -> None:
         """Decide, cut and write; once more when a removal or a commit came in between."""

@@ -2,6 +2,7 @@
 
 from embedctl.pipeline.errors import UsageError
 from embedctl.pipeline.ledger.collections import CollectionRow, NothingLive, collection_name
+from embedctl.pipeline.readers.sanitize import sanitize_text
 from embedctl.pipeline.search import SearchResult, search
 from embedctl.pipeline.session import Session
 from embedctl.pipeline.version import open_version
@@ -18,6 +19,7 @@ def search_index(
 ) -> SearchResult:
     """Search the index's live collection, or the one of `model`. Collection and engine are resolved as one
     unit."""
+    query = sanitize_text(query)
     if not query.strip():
         raise UsageError("The query is empty; say what to look for.")
     row = _collection(session, index or session.settings.index, model)

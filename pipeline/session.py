@@ -6,6 +6,7 @@ from typing import Self
 
 from embedctl.pipeline.catalog import Catalog
 from embedctl.pipeline.errors import LedgerError
+from embedctl.pipeline.labels import checked_path
 from embedctl.pipeline.ledger.ledger import Ledger
 from embedctl.pipeline.owner import new_owner
 from embedctl.pipeline.settings import Settings
@@ -19,6 +20,7 @@ class Session:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.owner = new_owner()
+        checked_path(settings.home)
         try:
             settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)  # it holds texts
         except OSError as exc:

@@ -199,6 +199,13 @@ class Settings(BaseSettings):
         le=1,
         allow_inf_nan=False,
     )
+    parse_timeout_s: Number = _setting(
+        "Seconds that reading one HTML or PDF file may take; a file that takes longer is reported as failed.",
+        "a number of seconds above 0",
+        default=60,
+        gt=0,
+        allow_inf_nan=False,
+    )
     store_idle_s: Number = _setting(
         "Seconds after which the embedded store's process ends when nobody is connected.",
         "a number of seconds, 1 or more",

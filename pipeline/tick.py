@@ -14,7 +14,7 @@ from embedctl.pipeline.ledger.ledger import Ledger
 from embedctl.pipeline.ledger.maintenance import Cleaning, Straggler
 from embedctl.pipeline.ledger.runs import Run
 from embedctl.pipeline.owner import is_known_dead
-from embedctl.pipeline.stores.base import DocumentLimit, VectorStore
+from embedctl.pipeline.stores.base import Collection, DocumentLimit, VectorStore
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +109,8 @@ class Tick:
         expected, partial = self.ledger.maintenance.num_stored(run)
         found = self.store.count(collection, run.source)
         found -= sum(self.store.count_document(collection, run.source, doc_id) for doc_id in partial)
+        if found != expected and self._mark_damaged(run, collection):
+            return  # it closes at a later tick, with these documents among its failures
         if self.ledger.maintenance.close(run, found - expected):
             logger.info(
                 "Index %s is live at %s",
@@ -116,6 +118,18 @@ class Tick:
                 collection.version,
                 extra={"action": "collection_live", "run_id": run.id},
             )
+
+    def _mark_damaged(self, run: Run, collection: Collection) -> bool:
+        """Find the documents whose points are not those of the ledger, and have them indexed again."""
+        damaged = [
+            item
+            for item in self.ledger.maintenance.settled_documents(run)
+            if self.store.count_document(collection, run.source, item.doc_id) != item.num_stored
+        ]
+        if damaged:
+            logger.warning("%d documents are not in the store as they should be", len(damaged))
+            self.ledger.maintenance.mark_damaged(run, damaged)
+        return bool(damaged)
 
     def _delete(self, items: Sequence[Item], below: Callable[[Item], int]) -> None:
         by_collection: dict[str, list[DocumentLimit]] = defaultdict(list)

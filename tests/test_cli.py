@@ -261,3 +261,44 @@ def test_text_that_looks_like_markup_is_printed_as_it_is(embedctl, home):
     embedctl("index", "odd")
 
     assert "[bold]not bold[/bold] :smile: \\[x]" in embedctl("search", "bold").out
+
+
+def test_a_query_that_is_not_text_is_searched_as_well_as_it_can_be(embedctl, corpus):
+    embedctl("index", "corpus")
+
+    assert embedctl("search", "nul\udcff bad\x00").code == 0
+
+
+def test_a_path_that_is_not_text_is_one_clear_line(embedctl, home):
+    (home / "odd\udcff").mkdir()
+
+    result = embedctl("index", "odd\udcff")
+
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert "not UTF-8" in result.err
+
+
+def test_failures_of_an_index_that_does_not_exist_are_no_success(embedctl):
+    assert embedctl("failed", "ls", "--index", "nope").code == 1
+
+
+def test_a_name_that_would_steer_the_terminal_is_printed_harmlessly(embedctl, home):
+    (home / "odd").mkdir()
+    (home / "odd" / "new\nline \x1b[31m.txt").write_text("some \x1b[31m text")
+    embedctl("index", "odd")
+
+    out = embedctl("search", "some").out
+
+    assert "\x1b" not in out
+    assert "odd/new\\nline \\x1b[31m.txt" in out
+
+
+def test_output_to_a_full_device_is_one_clear_line(embedctl, corpus):
+    embedctl("index", "corpus")
+    with open("/dev/full", "w") as full:
+        command = [str(Path(sys.executable).with_name("embedctl")), "status", "--json"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert "No space left" in done.stderr

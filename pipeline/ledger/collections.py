@@ -68,6 +68,11 @@ class Collections:
         with self._db.read() as connection:
             return [_to_collection(row) for row in connection.execute(statement)]
 
+    def require_index(self, index: str) -> None:
+        """Raises NothingLive when there is no such index."""
+        if not self.list(index):
+            raise NothingLive(self._why_nothing_is_live(index))
+
     def live(self, index: str) -> CollectionRow:
         """The collection that the alias points at. Raises NothingLive, which says what is missing."""
         with self._db.read() as connection:

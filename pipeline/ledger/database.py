@@ -39,10 +39,14 @@ class Database:
             _prepare_sqlite(self.engine)
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self, *, is_durable: bool = False) -> Iterator[Connection]:
         """A short write transaction; on SQLite it holds the write lock from the start, so it never has to
-        upgrade."""
-        options = {"is_write": True}
+        upgrade.
+
+        is_durable: wait until it would survive a power cut. Without, SQLite may forget the newest
+        transactions then, though never a part of one; PostgreSQL keeps all.
+        """
+        options = {"is_write": True, "is_durable": is_durable}
         with (
             self.translated(),
             self.engine.connect().execution_options(**options) as connection,
@@ -89,7 +93,9 @@ def _prepare_sqlite(engine: Engine) -> None:
 
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:
-        is_write = connection.get_execution_options().get("is_write", False)
+        options = connection.get_execution_options()
+        is_write, is_durable = options.get("is_write", False), options.get("is_durable", False)
+        connection.exec_driver_sql(f"PRAGMA synchronous={'FULL' if is_durable else 'NORMAL'}")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if is_write else "BEGIN")
 
 
@@ -101,6 +107,8 @@ def _translate(exc: DBAPIError, name: str) -> Exception:
         return LedgerBusy(_busy(name))
     if "is full" in lowered or "no space" in lowered:
         return DiskFull(f"No space is left for the ledger {name}; free some and run again, nothing is lost.")
+    if "disk i/o" in lowered:
+        return LedgerError(f"The ledger {name} cannot be read or written; check the disk and its free space.")
     if "readonly" in lowered or "read-only" in lowered:
         return LedgerError(f"The ledger {name} is read-only; make its folder writable.")
     if "unable to open" in lowered:

@@ -141,7 +141,8 @@ class Documents:
         Raises RunLost when another reader took the run over, WindowOutdated when a row is not as it was
         decided on.
         """
-        with self._db.write() as connection:
+        # durable: a generation whose points are in the store must not be given out a second time
+        with self._db.write(is_durable=True) as connection:
             check_fence(connection, run)
             rows = self._checked_rows(connection, run, window)
             self._write_plans(connection, run, window.plans, rows)

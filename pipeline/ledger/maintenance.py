@@ -9,7 +9,7 @@ from embedctl.pipeline.ledger.batches import ClaimedBatch, add_stragglers
 from embedctl.pipeline.ledger.clock import now
 from embedctl.pipeline.ledger.collections import make_live_if_first
 from embedctl.pipeline.ledger.database import Database
-from embedctl.pipeline.ledger.documents import NewBatch
+from embedctl.pipeline.ledger.documents import NewBatch, record_failure
 from embedctl.pipeline.ledger.runs import Run, stored_chunks
 from embedctl.pipeline.ledger.tables import (
     batches,
@@ -46,6 +46,14 @@ class Straggler:
     owner: str
     served: int
     is_over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SettledDocument:
+    """A complete document, and how many points it should have."""
+
+    doc_id: str
+    num_stored: int
 
 
 class Maintenance:
@@ -209,6 +217,37 @@ class Maintenance:
                 select(documents.c.doc_id).where(*pair, documents.c.state == "partial")
             )
             return int(total or 0), list(partial)
+
+    def settled_documents(self, run: Run) -> list[SettledDocument]:
+        """Complete documents of the run's source, and how many points each should have."""
+        statement = select(documents.c.doc_id, stored_chunks()).where(
+            documents.c.collection == run.collection,
+            documents.c.source == run.source,
+            documents.c.state == "complete",
+        )
+        with self._db.read() as connection:
+            return [SettledDocument(*row) for row in connection.execute(statement)]
+
+    def mark_damaged(self, run: Run, damaged: Sequence[SettledDocument]) -> None:
+        """Let documents be planned again by the next run, as failures of this one.
+
+        Only rows: what they need is written by the plan that follows, behind all its fences.
+        """
+        with self._db.write() as connection:
+            for item in damaged:
+                marked = connection.execute(
+                    update(documents)
+                    .where(
+                        documents.c.collection == run.collection,
+                        documents.c.source == run.source,
+                        documents.c.doc_id == item.doc_id,
+                        documents.c.state == "complete",
+                    )
+                    .values(state="partial")
+                ).rowcount
+                if marked:
+                    reason = "Its points in the store were not complete; the next run embeds it again."
+                    record_failure(self._db, connection, run, item.doc_id, -1, "store", reason)
 
     def close(self, run: Run, store_surplus: int) -> bool:
         """Close the run with what the store has too much or too little; True when its collection went live

@@ -180,7 +180,7 @@ class Runs:
         Returns the number of documents that vanished but stay, because they are too many; 0 when all were
         pruned.
         """
-        with self._db.write() as connection:
+        with self._db.write(is_durable=True) as connection:
             check_fence(connection, run)
             vanished = (
                 *_of(run),

@@ -30,7 +30,7 @@ def upgrade(db: Database) -> None:
     """Migrate to HEAD. Two upgrades at once wait for each other. Nothing is imported when there is nothing to
     do."""
     if db.path is not None:
-        db.path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(db.path.parent)
     revision = current_revision(db)
     if revision == HEAD:
         return
@@ -40,6 +40,13 @@ def upgrade(db: Database) -> None:
         )
     with db.translated(), _upgrade_lock(db):
         _run_alembic(db)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise LedgerError(f"The ledger's folder {folder} cannot be made: {exc.strerror}.") from exc
 
 
 def _run_alembic(db: Database) -> None:

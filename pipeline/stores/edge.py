@@ -163,7 +163,10 @@ class EdgeStore:
                 folder = self._folder(name)
                 facts = read_facts(folder)
                 if facts is None:
-                    raise CollectionMissing(f"There is no collection {name!r} in the store {self.folder}.")
+                    raise CollectionMissing(
+                        f"There is no collection {name!r} in the store {self.folder}; "
+                        "run `embedctl index` for its sources again."
+                    )
                 self._shards[name] = Shard(folder, facts)
             return self._shards[name]
 

@@ -286,3 +286,23 @@ def test_the_default_reads_as_much_as_the_bundled_model_and_no_more_than_a_passa
 ) -> None:
     assert Chunker(wordpiece, Chunking(), 256).chunk_tokens == 254
     assert Chunker(wordpiece, Chunking(), 8192).chunk_tokens == 510
+
+
+@pytest.mark.parametrize("chunking", [Chunking(), Chunking.of("none")])
+def test_whitespace_around_a_chunk_is_no_part_of_what_the_model_reads(
+    letters: TextTokenizer, chunking: Chunking
+) -> None:
+    chunker = Chunker(letters, chunking, 512)
+
+    [bare], [padded] = chunker.chunk("the same words"), chunker.chunk("\n\n  the same words \n")
+
+    assert bare.token_ids.tolist() == padded.token_ids.tolist()
+    assert bare.input_hash == padded.input_hash
+
+
+def test_what_the_model_reads_of_a_chunk_is_its_span_tokenized_alone(letters: TextTokenizer) -> None:
+    text = "\n\n".join(f"paragraph {number} of the text." for number in range(20))
+
+    for chunk in Chunker(letters, Chunking.of("tokens", 48, 0), 512).chunk(text):
+        [alone] = letters.encode_inputs([text[chunk.start : chunk.end]])
+        assert chunk.token_ids.tolist() == alone.token_ids.tolist()

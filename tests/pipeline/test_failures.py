@@ -1,6 +1,9 @@
 """What goes wrong in the middle of a run: one line about the one thing, everything else done, nothing
 lost."""
 
+import shutil
+import uuid
+
 import numpy as np
 import pytest
 from rehearsal import DIM, Record, Rehearsal, add_up, paragraphs
@@ -8,9 +11,10 @@ from rehearsal import DIM, Record, Rehearsal, add_up, paragraphs
 from embedctl.engine.errors import EngineDied, InvalidVector, OutOfMemory
 from embedctl.engine.spec import dummy_spec
 from embedctl.engine.tokenizer import load_tokenizer
-from embedctl.pipeline.errors import DiskFull, ForeignCollection, StoreError, StoreUnavailable
+from embedctl.pipeline import batch, indexing
+from embedctl.pipeline.errors import DiskFull, ForeignCollection, SourceError, StoreError, StoreUnavailable
 from embedctl.pipeline.ledger.ledger import Ledger
-from embedctl.pipeline.stores.base import DocumentLimit
+from embedctl.pipeline.stores.base import DocumentLimit, Points
 from embedctl.pipeline.stores.edge import EdgeStore
 
 BAD = "unbearable text"
@@ -141,15 +145,67 @@ def test_what_ends_the_run_is_one_error_and_the_next_run_completes_it(home, erro
     assert len(rehearsal.points()) == 99
 
 
-def test_a_store_that_lost_points_is_reported_at_the_end_of_the_next_run(rehearsal):
+def test_points_that_the_store_lost_are_found_by_the_next_run_and_embedded_by_the_one_after(rehearsal):
     rehearsal.index(RECORDS)
     with rehearsal.session() as session:
         collection = session.catalog.collection("docs__v1")
         session.store.delete_older(collection, [DocumentLimit("notes", "00.txt", 99)])
 
-    done = rehearsal.index(RECORDS)
+    found = rehearsal.index(RECORDS)
+    with rehearsal.session() as session:
+        [failure] = session.ledger.failures.list()
+    healed = rehearsal.index(RECORDS)
 
-    assert (done.report.exit_code, done.report.run.store_surplus) == (1, -1)
+    assert (found.report.exit_code, found.report.run.state) == (3, "partial")
+    assert (failure.doc_id, failure.stage) == ("00.txt", "store")
+    assert (healed.report.exit_code, healed.documents["embedded"], len(rehearsal.points())) == (0, 1, 99)
+
+
+def test_a_store_that_was_deleted_is_filled_again_without_the_engine(rehearsal):
+    rehearsal.index(RECORDS)
+    shutil.rmtree(rehearsal.folder / ".embedctl" / "store")
+
+    rehearsal.index(RECORDS)
+    healed = rehearsal.index(RECORDS)
+
+    assert (healed.report.exit_code, healed.num_engine_calls) == (0, 0)
+    assert len(rehearsal.points()) == 99
+
+
+def test_points_that_no_document_has_are_reported_as_too_many(rehearsal):
+    rehearsal.index(RECORDS[:2])
+    with rehearsal.session() as session:
+        collection = session.catalog.collection("docs__v1")
+        payload = {**rehearsal_payload(session, collection), "doc_id": "stranger"}
+        points = Points([str(uuid.uuid4())], np.ones((1, DIM), np.float32), [payload])
+        session.store.upsert(collection, points)
+
+    done = rehearsal.index(RECORDS[:2])
+
+    assert (done.report.exit_code, done.report.run.store_surplus) == (1, 1)
+
+
+def rehearsal_payload(session, collection):
+    """The payload of some point of the collection."""
+    return dict(session.store.search(collection, np.ones(DIM, np.float32), 1)[0].payload)
+
+
+def test_a_source_that_breaks_off_keeps_what_was_read_and_prunes_nothing(rehearsal):
+    rehearsal.index(RECORDS)
+
+    def break_off(item):
+        if item.doc_id == "09.txt":
+            raise SourceError("The file is cut off.")
+
+    done = rehearsal.index([Record("00.txt", "a new text"), *RECORDS[1:]], on_read=break_off)
+
+    assert (done.report.exit_code, done.documents["seen"], done.documents["embedded"]) == (3, 11, 1)
+    assert add_up(done.documents)
+    assert len(rehearsal.points()) == 99
+    with rehearsal.session() as session:
+        [failure] = session.ledger.failures.list()
+    assert (failure.doc_id, failure.stage, failure.reason) == ("notes", "source", "The file is cut off.")
+    assert rehearsal.index(RECORDS).report.exit_code == 0
 
 
 def test_a_foreign_space_is_refused_at_equal_dimension_before_anything_is_written(rehearsal, tmp_path):
@@ -180,3 +236,13 @@ def test_readers_stop_while_too_much_is_ready(home):
     ledger.close()
     window = 512 * 35
     assert 0 < max(most) <= 1024 + window
+
+
+def test_an_engine_that_never_has_enough_memory_ends_the_command_at_last(rehearsal, monkeypatch):
+    monkeypatch.setattr(indexing, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(batch, "RETRY_WAIT_S", 0.1)
+
+    with pytest.raises(OutOfMemory):
+        rehearsal.index(RECORDS[:3], fault=lambda ids: OutOfMemory())
+
+    assert rehearsal.index(RECORDS[:3]).report.exit_code == 0
