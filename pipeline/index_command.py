@@ -62,7 +62,7 @@ def _calm_the_collector() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(200_000, 20, 100)
+    gc.set_threshold(20_000, 10, 10)
 
 
 def _run(

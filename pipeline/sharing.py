@@ -9,6 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 Vector = npt.NDArray[np.float32]
+#: What finished vectors may take. Repeats within a run are near each other as a rule; the cache has the rest.
+MAX_BYTES = 8 * 1024 * 1024
+#: Memory of an entry beside its vector: the key, the array's header, the dictionary.
+ENTRY_OVERHEAD_BYTES = 400
 #: The results of one claim: hash -> vector; a hash that is not among them has failed.
 Computation = Future[Mapping[str, Vector]]
 
@@ -20,7 +24,7 @@ class SharedVectors:
     wait for them.
     """
 
-    def __init__(self, max_bytes: int = 32 * 1024 * 1024) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._size_bytes = 0
         self._lock = threading.Lock()
@@ -67,12 +71,13 @@ class SharedVectors:
 
     def _keep(self, key: str, vector: Vector) -> None:
         if key not in self._finished:
-            self._size_bytes += vector.nbytes
+            self._size_bytes += vector.nbytes + ENTRY_OVERHEAD_BYTES
         # a copy: a row would keep all vectors of its computation in memory
         self._finished[key] = vector.copy()
         self._finished.move_to_end(key)
         while self._size_bytes > self._max_bytes:
-            self._size_bytes -= self._finished.popitem(last=False)[1].nbytes
+            _, oldest = self._finished.popitem(last=False)
+            self._size_bytes -= oldest.nbytes + ENTRY_OVERHEAD_BYTES
 
 
 def _done(vectors: Mapping[str, Vector]) -> Computation:

@@ -89,6 +89,9 @@ def _prepare_sqlite(engine: Engine) -> None:
         cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=NORMAL")
         cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.execute(
+            "PRAGMA cache_size=-1024"
+        )  # KiB, per thread: what is read again is in the system's cache
         cursor.close()
 
     @event.listens_for(engine, "begin")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from embedctl.pipeline.cache import ENTRY_OVERHEAD_BYTES, NoCache, SqliteCache, open_cache
+from embedctl.pipeline.sharing import ENTRY_OVERHEAD_BYTES as ENTRY_OVERHEAD
 from embedctl.pipeline.sharing import SharedVectors
 
 SPACE, OTHER = "ab" * 8, "cd" * 8
@@ -140,7 +141,7 @@ def test_a_computation_that_failed_is_told_to_those_who_wait():
     assert shared.claim(["a"])[0] == ["a"]
 
 
-@pytest.mark.parametrize(("max_bytes", "kept"), [(3 * 64, {"b", "c", "d"}), (0, set())])
+@pytest.mark.parametrize(("max_bytes", "kept"), [(3 * (64 + ENTRY_OVERHEAD), {"b", "c", "d"}), (0, set())])
 def test_finished_vectors_are_remembered_within_a_bound(max_bytes, kept):
     shared = SharedVectors(max_bytes)
     for name in "abcd":
