@@ -40,7 +40,7 @@ class Commands(TyperGroup):
 
 
 def _fail(exc: BaseException, message: str, code: int) -> NoReturn:
-    from embedctl.pipeline.display import note
+    from embedctl.pipeline.commands.display import note
 
     if logging.getLogger("embedctl").isEnabledFor(logging.DEBUG):
         raise exc
@@ -113,7 +113,7 @@ def index(
     json: Json = False,
 ) -> None:
     """Index documents: embed what is new or changed, remove what is gone. Safe to stop and to run again."""
-    from embedctl.pipeline.index_command import IndexOptions, index_sources
+    from embedctl.pipeline.commands.index import IndexOptions, index_sources
 
     options = IndexOptions(
         sources=tuple(sources),
@@ -145,8 +145,8 @@ def search(
     json: Json = False,
 ) -> None:
     """Search the live index: the query is embedded by the very model that embedded the documents."""
-    from embedctl.pipeline.display import show_hits
-    from embedctl.pipeline.search_command import search_index
+    from embedctl.pipeline.commands.display import show_hits
+    from embedctl.pipeline.commands.search import search_index
 
     with _session() as session:
         result = search_index(session, text, k, index=index, model=model, by_chunk=by_chunk)
@@ -163,7 +163,7 @@ def status(
     json: Json = False,
 ) -> None:
     """Show the indexes and what their runs are doing."""
-    from embedctl.pipeline.status_command import show_current_status
+    from embedctl.pipeline.commands.status import show_current_status
 
     with _session() as session:
         show_current_status(session, run, watch=watch, as_json=json)
@@ -172,7 +172,7 @@ def status(
 @failed_app.command("ls")
 def failed_ls(index: Index = None, json: Json = False) -> None:
     """List what failed, with the reason. The next `embedctl index` tries it again."""
-    from embedctl.pipeline.display import show_failures
+    from embedctl.pipeline.commands.display import show_failures
 
     with _session() as session:
         if index is not None:
@@ -188,7 +188,7 @@ def failed_ls(index: Index = None, json: Json = False) -> None:
 @models_app.command("ls")
 def models_ls(json: Json = False) -> None:
     """List the versions that are defined here."""
-    from embedctl.pipeline.model_commands import list_models
+    from embedctl.pipeline.commands.models import list_models
 
     with _session() as session:
         _print(list_models(session), json)
@@ -229,7 +229,7 @@ def models_add(
     json: Json = False,
 ) -> None:
     """Define a version: a label bound for ever to one model, precision and chunking."""
-    from embedctl.pipeline.model_commands import ModelOptions, add_model
+    from embedctl.pipeline.commands.models import ModelOptions, add_model
 
     options = ModelOptions(
         label, ref, revision, precision, dimensions, pooling, chunking, chunk_tokens, overlap
@@ -243,7 +243,7 @@ def models_show(
     label: Annotated[str, typer.Argument(help="Label of the version, such as v1.")], json: Json = False
 ) -> None:
     """Show what a version is bound to: its space, its chunking, and where its model comes from."""
-    from embedctl.pipeline.model_commands import show_model
+    from embedctl.pipeline.commands.models import show_model
 
     with _session() as session:
         _print(show_model(session, label), json)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from embedctl.pipeline.display import advice, duration, progress_line
+from embedctl.pipeline.commands.display import advice, duration, progress_line
 from embedctl.pipeline.ledger.runs import PlannedCounts, Run
 from embedctl.pipeline.owner import describe, is_known_dead, new_owner
 from embedctl.pipeline.report import Progress, RunReport, worst_exit_code

@@ -50,9 +50,13 @@ def progress_display() -> Iterator[ShowProgress]:
         return
     from rich.console import Console
     from rich.live import Live
+    from rich.text import Text
+
+    def line(progress: Progress) -> Text:
+        return Text(f"  {progress_line(progress)}", no_wrap=True, overflow="ellipsis")
 
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
-        yield lambda progress: live.update(f"  {progress_line(progress)}", refresh=True)
+        yield lambda progress: live.update(line(progress), refresh=True)
 
 
 class PlainProgress:

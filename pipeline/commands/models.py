@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from embedctl.pipeline.chunking import Chunking
-from embedctl.pipeline.display import stdout_console
+from embedctl.pipeline.commands.display import stdout_console
 from embedctl.pipeline.errors import UsageError
 from embedctl.pipeline.labels import checked_version
 from embedctl.pipeline.ledger.versions import Version

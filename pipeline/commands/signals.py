@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from embedctl.pipeline.display import note
+from embedctl.pipeline.commands.display import note
 
 #: What a shell reports for a command that was interrupted.
 INTERRUPTED = 130

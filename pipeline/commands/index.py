@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embedctl.pipeline.display import progress_display, show_report
+from embedctl.pipeline.commands.display import progress_display, show_report
+from embedctl.pipeline.commands.signals import stop_on_signals
 from embedctl.pipeline.errors import UsageError
 from embedctl.pipeline.indexing import Stopped, Target, index_source
 from embedctl.pipeline.labels import checked_index, checked_path, checked_source
 from embedctl.pipeline.readers import CountingSource, ReaderOptions, open_source
 from embedctl.pipeline.report import RunReport
 from embedctl.pipeline.session import Session
-from embedctl.pipeline.signals import stop_on_signals
 from embedctl.pipeline.version import open_version
 
 

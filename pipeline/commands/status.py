@@ -5,7 +5,7 @@ import time
 
 import orjson
 
-from embedctl.pipeline.display import clear_screen, show_status
+from embedctl.pipeline.commands.display import clear_screen, show_status
 from embedctl.pipeline.errors import UsageError
 from embedctl.pipeline.session import Session
 from embedctl.pipeline.status import Status, read_status

@@ -1,0 +1,1 @@
+"""What the commands of cli.py do, and what they show."""
