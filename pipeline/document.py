@@ -52,7 +52,12 @@ class Document:
     @cached_property
     def is_empty(self) -> bool:
         """True when nothing in the text could be embedded: whitespace, BOM and zero-width characters only."""
-        return not self.text.translate(_INVISIBLE).strip()
+        # the beginning decides as a rule, and translating a long text takes longer than hashing it
+        return not (_visible(self.text[:100]) or _visible(self.text))
+
+
+def _visible(text: str) -> str:
+    return text.translate(_INVISIBLE).strip()
 
 
 _INVISIBLE = dict.fromkeys(map(ord, "\ufeff\u200b\u200c\u200d\u2060\u00ad"))
