@@ -147,7 +147,8 @@ def advice(report: RunReport) -> Iterator[str]:
         yield (
             f"The store holds {abs(run.store_surplus):,} points "
             f"{'more' if run.store_surplus > 0 else 'fewer'} for source "
-            f"{run.source!r} than the ledger counts: one of them was changed or restored from outside."
+            f"{run.source!r} than the ledger counts: one of them was changed or restored from outside. "
+            "Restore both from one backup, or delete the `.embedctl` folder and index again."
         )
 
 
