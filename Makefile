@@ -50,7 +50,7 @@ demo: $(VENV)/.demo-installed ## index README and docs with the bundled model, s
 	@cp -R README.md docs .demo/corpus && rm -f .demo/corpus/docs/*.py
 	$(call show,embedctl index corpus)
 	$(call show,embedctl search -k 2 "how do I index with another model")
-	$(call show,embedctl search -k 2 "how is an index moved to another machine")
+	$(call show,embedctl search -k 2 "how do I back up and move the index folder")
 	$(call show,embedctl search -k 2 "why were deleted files not removed from the index")
 	$(call show,embedctl status)
 	@printf '\nNow your own documents: $(BIN)/embedctl index PATH, then $(BIN)/embedctl search "WORDS"\n'
