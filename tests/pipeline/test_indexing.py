@@ -275,3 +275,17 @@ def test_a_point_knows_its_page_and_not_all_pages(rehearsal):
     rehearsal.index([Record("a.pdf", text, {"pages": starts}, reader="pdf/1")])
 
     assert [point.payload["metadata"] for point in rehearsal.points()] == [{"page": n} for n in (1, 2, 3)]
+
+
+def test_a_run_with_its_ledger_on_postgresql_ends_the_same(home, postgres_url):
+    rehearsal = Rehearsal(home, database_url=postgres_url)
+    records = [Record(f"{number}.txt", paragraphs(3, str(number))) for number in range(20)]
+    rehearsal.index(records)
+
+    done = rehearsal.index([*records[:18], Record("18.txt", paragraphs(1, "new"))])
+
+    assert done.documents == {
+        **dict.fromkeys(done.documents, 0), "seen": 19, "unchanged": 18, "embedded": 1, "pruned": 1,
+    }  # fmt: skip
+    assert len(rehearsal.points()) == 18 * 3 + 1
+    assert not (home / ".embedctl" / "ledger.db").exists()
