@@ -167,8 +167,7 @@ class _Running:
         collection = self._target.collection
         backlog = self._session.ledger.batches.num_tokens([run.id])
         per_s = self._rate.update(run.tokens)
-        elapsed_s = time.monotonic() - self._rate.started_at
-        self._on_progress(Progress(collection.index, collection.version, run, backlog, per_s, elapsed_s))
+        self._on_progress(Progress(collection.index, collection.version, run, backlog, per_s))
 
     def _beat(self) -> None:
         self._session.ledger.runs.beat(self._run, self._session.settings.lease_s, self._take_busy_s())
@@ -290,7 +289,6 @@ class _Rate:
     """Tokens per second over the last ten seconds or so."""
 
     def __init__(self) -> None:
-        self.started_at = time.monotonic()
         self._samples: list[tuple[float, int]] = []
 
     def update(self, num_tokens: int) -> float:

@@ -72,7 +72,6 @@ class Progress:
     run: Run
     backlog_tokens: int
     tokens_per_s: float
-    elapsed_s: float
 
     @property
     def num_chunks(self) -> int:

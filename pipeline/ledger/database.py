@@ -1,7 +1,7 @@
 """The connection to the ledger's database: transactions, translated errors, migrations."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -125,8 +125,3 @@ def _translate(exc: DBAPIError, name: str) -> Exception:
 
 def _busy(name: str) -> str:
     return f"The ledger {name} is locked by another process for over {BUSY_TIMEOUT_S:.0f} s."
-
-
-def rows(result: Any) -> Sequence[Any]:
-    """All rows of a result, as a typed sequence."""
-    return list(result)

@@ -55,7 +55,7 @@ def test_durations_are_put_for_people(seconds, text):
 
 
 def test_progress_says_what_is_known_and_that_reading_goes_on():
-    progress = Progress("docs", "v1", replace(RUN, state="open", chunks_embedded=1234), 5000, 1000.0, 10.0)
+    progress = Progress("docs", "v1", replace(RUN, state="open", chunks_embedded=1234), 5000, 1000.0)
 
     line = progress_line(progress)
 
