@@ -89,9 +89,8 @@ def _prepare_sqlite(engine: Engine) -> None:
         cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=NORMAL")
         cursor.execute("PRAGMA foreign_keys=ON")
-        cursor.execute(
-            "PRAGMA cache_size=-1024"
-        )  # KiB, per thread: what is read again is in the system's cache
+        # KiB per connection: what is read again is in the system's cache
+        cursor.execute("PRAGMA cache_size=-1024")
         cursor.close()
 
     @event.listens_for(engine, "begin")

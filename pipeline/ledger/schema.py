@@ -31,14 +31,14 @@ def upgrade(db: Database) -> None:
     do."""
     if db.path is not None:
         _make_folder(db.path.parent)
-    revision = current_revision(db)
-    if revision == HEAD:
-        return
-    if revision is not None and revision > HEAD:
-        raise LedgerError(
-            f"The ledger {db.name} was made by a newer embedctl (revision {revision}); upgrade embedctl."
-        )
     with db.translated(), _upgrade_lock(db):
+        revision = current_revision(db)
+        if revision == HEAD:
+            return
+        if revision is not None and revision > HEAD:
+            raise LedgerError(
+                f"The ledger {db.name} was made by a newer embedctl (revision {revision}); upgrade embedctl."
+            )
         _run_alembic(db)
 
 
@@ -63,6 +63,8 @@ def _run_alembic(db: Database) -> None:
 @contextmanager
 def _upgrade_lock(db: Database) -> Iterator[None]:
     if db.path is not None:
+        # around the very first connection, too: it turns a new file to WAL, and SQLite lets nobody wait for
+        # that
         with _file_lock(db.path.with_suffix(".upgrade.lock")):
             yield
         return
@@ -80,7 +82,10 @@ def _advisory(connection: Connection, function: str) -> None:
 
 @contextmanager
 def _file_lock(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as exc:
+        raise LedgerError(f"The ledger's folder {path.parent} cannot be written to: {exc.strerror}.") from exc
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -15,6 +15,7 @@ from sqlalchemy import inspect, text
 
 from embedctl.pipeline.errors import LedgerError
 from embedctl.pipeline.ledger.database import Database
+from embedctl.pipeline.ledger.ledger import Ledger
 from embedctl.pipeline.ledger.schema import HEAD, current_revision, upgrade
 from embedctl.pipeline.ledger.tables import metadata
 
@@ -92,3 +93,29 @@ def test_a_ledger_of_a_newer_embedctl_is_refused(database):
 
     with pytest.raises(LedgerError, match="newer embedctl"):
         upgrade(database)
+
+
+def test_first_commands_that_start_at_once_share_one_ledger(tmp_path: Path):
+    """Turning a new SQLite file to WAL is the one moment at which nobody can wait for another."""
+    for number in range(8):
+        url = f"sqlite:///{tmp_path / str(number) / 'ledger.db'}"
+        ids: list[str] = []
+        errors: list[BaseException] = []
+
+        def start(url: str = url, ids: list[str] = ids, errors: list[BaseException] = errors) -> None:
+            try:
+                ledger = Ledger(url)
+                ids.append(ledger.id)
+                ledger.close()
+            except BaseException as exc:
+                errors.append(exc)
+
+        threads = [threading.Thread(target=start) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert errors == []
+        assert len(ids) == 4
+        assert len(set(ids)) == 1
