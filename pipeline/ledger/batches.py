@@ -10,7 +10,7 @@ from embedctl.pipeline.errors import EmbedctlError
 from embedctl.pipeline.ledger.clock import now
 from embedctl.pipeline.ledger.database import Database
 from embedctl.pipeline.ledger.documents import record_failure
-from embedctl.pipeline.ledger.runs import OPEN_STATES, Run, count
+from embedctl.pipeline.ledger.runs import OPEN_STATES, Run, count, of_source
 from embedctl.pipeline.ledger.tables import batches, documents, is_ready, runs, stragglers
 
 
@@ -164,7 +164,7 @@ class Batches:
                 dead[chunk.doc_id, chunk.generation] += 1
         connection.execute(
             update(documents)
-            .where(*_of(run), documents.c.doc_id == bindparam("key"))
+            .where(*of_source(documents, run), documents.c.doc_id == bindparam("key"))
             .values(
                 chunks_left=documents.c.chunks_left - bindparam("number"),
                 chunks_dead=documents.c.chunks_dead + bindparam("number_dead"),
@@ -221,7 +221,7 @@ def settle_documents(connection: Connection, run: Run, doc_ids: Sequence[str]) -
     """Move documents that have no chunk left: to partial with a dead chunk, else to cleaning, or complete
     when nothing is older."""
     is_done = (
-        *_of(run),
+        *of_source(documents, run),
         documents.c.doc_id.in_(doc_ids),
         documents.c.state == "open",
         documents.c.chunks_left == 0,
@@ -265,15 +265,11 @@ def _held(batch: ClaimedBatch) -> tuple[Any, ...]:
     return batches.c.id == batch.id, batches.c.attempt == batch.attempt, batches.c.state == "leased"
 
 
-def _of(run: Run) -> tuple[Any, Any]:
-    return documents.c.collection == run.collection, documents.c.source == run.source
-
-
 def _generations(
     connection: Connection, run: Run, doc_ids: Sequence[str], *, lock: bool = False
 ) -> dict[str, int]:
     statement = select(documents.c.doc_id, documents.c.generation).where(
-        *_of(run), documents.c.doc_id.in_(sorted(set(doc_ids)))
+        *of_source(documents, run), documents.c.doc_id.in_(sorted(set(doc_ids)))
     )
     if lock:  # in the order of ids, so that two commits never wait for each other
         statement = statement.order_by(documents.c.doc_id).with_for_update()

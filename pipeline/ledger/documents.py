@@ -11,7 +11,7 @@ from embedctl.pipeline.document import Document, Unreadable
 from embedctl.pipeline.ledger.clock import now
 from embedctl.pipeline.ledger.collections import bump_epoch
 from embedctl.pipeline.ledger.database import Database
-from embedctl.pipeline.ledger.runs import Run, check_fence, count
+from embedctl.pipeline.ledger.runs import Run, check_fence, count, of_source
 from embedctl.pipeline.ledger.tables import batches, documents, failures
 
 
@@ -205,7 +205,7 @@ class Documents:
         if window.skips:
             connection.execute(
                 update(documents)
-                .where(*_key(run), documents.c.doc_id == bindparam("key"))
+                .where(*of_source(documents, run), documents.c.doc_id == bindparam("key"))
                 .values(
                     enumeration=run.scan,
                     position=bindparam("new_position"),
@@ -227,7 +227,9 @@ class Documents:
                 if is_folder
                 else documents.c.doc_id == doc_id
             )
-            connection.execute(update(documents).where(*_key(run), matches).values(enumeration=run.scan))
+            connection.execute(
+                update(documents).where(*of_source(documents, run), matches).values(enumeration=run.scan)
+            )
 
     def _write_batches(self, connection: Connection, run: Run, new: Sequence[NewBatch]) -> None:
         if new:
@@ -252,8 +254,7 @@ class Documents:
         for some in _slices(well):
             connection.execute(
                 delete(failures).where(
-                    failures.c.collection == run.collection,
-                    failures.c.source == run.source,
+                    *of_source(failures, run),
                     failures.c.doc_id.in_(some),
                 )
             )
@@ -335,10 +336,6 @@ def _rows(
 def _slices(items: Sequence[str], size: int = 500) -> Iterable[Sequence[str]]:
     # SQLite binds at most 32,766 values, and plans with shorter lists are cached
     return (items[start : start + size] for start in range(0, len(items), size))
-
-
-def _key(run: Run) -> tuple[Any, Any]:
-    return documents.c.collection == run.collection, documents.c.source == run.source
 
 
 def _to_document(row: Sequence[Any]) -> DocumentRow:

@@ -10,7 +10,7 @@ from embedctl.pipeline.ledger.clock import now
 from embedctl.pipeline.ledger.collections import make_live_if_first
 from embedctl.pipeline.ledger.database import Database
 from embedctl.pipeline.ledger.documents import NewBatch, record_failure
-from embedctl.pipeline.ledger.runs import Run, stored_chunks
+from embedctl.pipeline.ledger.runs import Run, of_source, stored_chunks
 from embedctl.pipeline.ledger.tables import (
     batches,
     documents,
@@ -208,7 +208,7 @@ class Maintenance:
     def num_stored(self, run: Run) -> tuple[int, list[str]]:
         """Points that the source's documents have in the store, and the partial ones, which are left out of
         the number."""
-        pair = (documents.c.collection == run.collection, documents.c.source == run.source)
+        pair = of_source(documents, run)
         with self._db.read() as connection:
             total = connection.scalar(
                 select(func.sum(stored_chunks())).where(*pair, documents.c.state != "partial")
@@ -221,9 +221,7 @@ class Maintenance:
     def settled_documents(self, run: Run) -> list[SettledDocument]:
         """Complete documents of the run's source, and how many points each should have."""
         statement = select(documents.c.doc_id, stored_chunks()).where(
-            documents.c.collection == run.collection,
-            documents.c.source == run.source,
-            documents.c.state == "complete",
+            *of_source(documents, run), documents.c.state == "complete"
         )
         with self._db.read() as connection:
             return [SettledDocument(*row) for row in connection.execute(statement)]
@@ -238,8 +236,7 @@ class Maintenance:
                 marked = connection.execute(
                     update(documents)
                     .where(
-                        documents.c.collection == run.collection,
-                        documents.c.source == run.source,
+                        *of_source(documents, run),
                         documents.c.doc_id == item.doc_id,
                         documents.c.state == "complete",
                     )
@@ -257,7 +254,7 @@ class Maintenance:
         work.
         """
         with self._db.write() as connection:
-            pair = (failures.c.collection == run.collection, failures.c.source == run.source)
+            pair = of_source(failures, run)
             has_failures = connection.scalar(select(exists().where(*pair)))
             closed = connection.execute(
                 update(runs)

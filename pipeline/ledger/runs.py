@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, case, delete, func, select, update
+from sqlalchemy import Connection, Row, Table, case, delete, func, select, update
 
 from embedctl.pipeline.errors import RunBusy, RunLost
 from embedctl.pipeline.ledger.clock import now
@@ -161,7 +161,11 @@ class Runs:
         with self._db.read() as connection:
             found = connection.execute(
                 select(documents.c.outcome, documents.c.state, func.count())
-                .where(*_of(run), documents.c.run_id == run.id, documents.c.enumeration == run.scan)
+                .where(
+                    *of_source(documents, run),
+                    documents.c.run_id == run.id,
+                    documents.c.enumeration == run.scan,
+                )
                 .group_by(documents.c.outcome, documents.c.state)
             )
             counts = dict.fromkeys(("embedded", "payload_only", "empty", "partial", "at_work"), 0)
@@ -183,7 +187,7 @@ class Runs:
         with self._db.write(is_durable=True) as connection:
             check_fence(connection, run)
             vanished = (
-                *_of(run),
+                *of_source(documents, run),
                 documents.c.state.not_in(("gone", "pruning")),
                 documents.c.enumeration < run.scan,
                 documents.c.observation <= run.scan,
@@ -195,7 +199,7 @@ class Runs:
                 connection.scalar(
                     select(func.count())
                     .select_from(documents)
-                    .where(*_of(run), documents.c.state.not_in(("gone", "pruning")))
+                    .where(*of_source(documents, run), documents.c.state.not_in(("gone", "pruning")))
                 )
                 or 0
             )
@@ -213,8 +217,7 @@ class Runs:
     def _prune(self, connection: Connection, run: Run, vanished: Sequence[Any]) -> None:
         connection.execute(
             delete(failures).where(
-                failures.c.collection == run.collection,
-                failures.c.source == run.source,
+                *of_source(failures, run),
                 failures.c.doc_id.in_(select(documents.c.doc_id).where(*vanished)),
             )
         )
@@ -229,8 +232,7 @@ class Runs:
         """A failure to read that this enumeration did not meet again is over."""
         connection.execute(
             delete(failures).where(
-                failures.c.collection == run.collection,
-                failures.c.source == run.source,
+                *of_source(failures, run),
                 failures.c.ordinal == -1,
                 failures.c.enumeration < run.scan,
             )
@@ -276,8 +278,9 @@ def stored_chunks() -> Any:
     return documents.c.num_chunks - documents.c.chunks_left - documents.c.chunks_dead
 
 
-def _of(run: Run) -> tuple[Any, Any]:
-    return documents.c.collection == run.collection, documents.c.source == run.source
+def of_source(table: Table, run: Run) -> tuple[Any, Any]:
+    """SQL: the rows of documents or failures that belong to the run's source in its collection."""
+    return table.c.collection == run.collection, table.c.source == run.source
 
 
 def _lost(run: Run) -> RunLost:

@@ -40,8 +40,7 @@ class Versions:
         if version is None:
             raise UnknownVersion(
                 f"No version is called {label!r}. Define it with `embedctl models add {label} MODEL`, or "
-                "list the known ones "
-                "with `embedctl models ls`."
+                "list the known ones with `embedctl models ls`."
             )
         return version
 
